@@ -1,0 +1,284 @@
+"""The steps that a probe saw, each as exposed time per stage, with what else was seen beside them.
+
+Times are integers in nanoseconds on the machine's monotonic clock, counted from the moment the probe attached.
+None means: not measured. Absent is not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """A named part of a step."""
+
+    DATA = "data"
+    TRANSFER = "transfer"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    LOG = "log"
+    VALIDATE = "validate"
+    CHECKPOINT = "checkpoint"
+    OTHER = "other"
+
+
+class Ending(StrEnum):
+    """How the job came to its end."""
+
+    WINDOW = "window"  # hotlap had seen enough steps and ended it
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    CRASHED = "crashed"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of source; `code` is its text when it was seen."""
+
+    file: str
+    line: int
+    function: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One column per quantity, one entry per step, oldest first.
+
+    `wall` runs from the end of the step before to the end of this one, so walls add up to the run; `stages` holds
+    the exposed time of each stage and its values add up to `wall`. `samples` and `tokens` are -1 where they were not
+    seen. `micro` counts backward passes: more than one a step is gradient accumulation.
+    """
+
+    start: Sequence[int]
+    wall: Sequence[int]
+    stages: Mapping[Stage, Sequence[int]]
+    samples: Sequence[int]
+    tokens: Sequence[int]
+    padded: Sequence[int]
+    micro: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.wall)
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """What came before the steady state. `compile_s` is spent inside the first steps, not on top of them."""
+
+    startup_s: float  # process start to the first event of training (imports, set-up, reading data)
+    steps: int  # steps that were not yet steady
+    seconds: float  # wall time of those steps
+    compile_s: float = 0.0
+    compiles: int = 0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One DataLoader worker (`worker` -1: the main process, where num_workers is 0). Seconds, summed.
+
+    `fetch_s` is `__getitem__`, `cpu_s` the CPU time inside it, `wait_s` the time between batches: handing over, and
+    waiting for the next request. `startups` counts how often it was started, `startup_s` what that took in all.
+    """
+
+    loader: int
+    worker: int
+    batches: int
+    items: int
+    fetch_s: float
+    cpu_s: float
+    collate_s: float
+    wait_s: float
+    startups: int = 1
+    startup_s: float = 0.0
+
+    @property
+    def busy(self) -> float:
+        """Share of its life that it prepared batches."""
+        work = self.fetch_s + self.collate_s
+        return work / (work + self.wait_s) if work else 0.0
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a loader reads. `deterministic` is proved by fetching items twice, None where that was not tried."""
+
+    kind: str  # class name
+    length: int | None
+    place: Place | None = None
+    item_bytes: int | None = None
+    deterministic: bool | None = None
+    draws_random: bool | None = None
+
+
+@dataclass(frozen=True)
+class Loader:
+    """One DataLoader as the script built it, and what was seen of it."""
+
+    dataset: Dataset
+    batch_size: int | None
+    num_workers: int
+    prefetch_factor: int | None
+    persistent_workers: bool
+    pin_memory: bool
+    shuffle: bool | None = None
+    drop_last: bool = False
+    start_method: str = "fork"
+    iterable: bool = False
+    place: Place | None = None
+    epochs: int = 0
+    batches: int = 0
+    wait_s: float = 0.0  # of the consumer, in all
+    startup_s: float = 0.0  # of `iter(loader)`, in all: worker processes are started here
+    batch_bytes: int | None = None
+    worker_threads: int | None = None
+    training: bool = True  # False: its batches only went to validation
+
+
+@dataclass(frozen=True)
+class HotLine:
+    """A line that held time, as the stack sampler saw it. `callee` is what it was calling."""
+
+    place: Place
+    callee: str
+    stage: Stage
+    share: float  # of that stage's samples in that role
+    samples: int
+    role: str = "main"  # main | worker
+
+
+@dataclass(frozen=True)
+class SyncPoint:
+    """A line where the host waits for the device (`.item()`, `.cpu()`, `bool(t)`, printing a tensor)."""
+
+    place: Place
+    call: str
+    count: int
+    seconds: float
+    stage: Stage = Stage.OTHER
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """An occasional stage: how often it came, what each occurrence took, and after how many steps on average."""
+
+    stage: Stage
+    count: int
+    seconds: float
+    every_steps: float | None
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimizer as the script built it."""
+
+    kind: str
+    parameters: int  # tensors
+    elements: int
+    fused: bool = False
+    foreach: bool | None = None
+    steps: int = 0
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Model:
+    """The root modules that the script called."""
+
+    kind: str
+    parameters: int
+    modules: int
+    calls_per_step: float | None  # calls of leaf modules in one step
+    dtypes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    compiled: bool = False
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Switches of torch that were on while training."""
+
+    threads: int
+    autocast: str | None = None  # dtype, where the root ran under autocast
+    grad_scaler: bool = False
+    debug: tuple[str, ...] = ()  # detect_anomaly, deterministic, profiler, launch_blocking
+    tf32: bool = False
+    cudnn_benchmark: bool = False
+    recompiles: tuple[str, ...] = ()
+    framework: str = "plain"
+    backend: str | None = None  # of torch.distributed
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One look at the process and the machine: bytes, and CPU shares where 1.0 is one core."""
+
+    t: int
+    rss: int
+    cpu: float
+    workers_cpu: float
+    foreign_cpu: float
+    iowait: float
+    cores: tuple[float, ...] = ()
+    cuda_allocated: int | None = None
+    cuda_reserved: int | None = None
+    gpu_busy: float | None = None
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Garbage collections on the training thread in the steady state."""
+
+    count: int = 0
+    seconds: float = 0.0
+    longest_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class ProbeCost:
+    """What the probe itself cost: calibrated cost of its marks, plus its own thread's CPU time."""
+
+    per_step_s: float
+    share: float
+    marks_per_step: float
+    bytes: int
+    dropped_steps: int = 0  # thinned out to stay within the memory budget
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All that was seen of one training process."""
+
+    rank: int
+    world: int
+    pid: int
+    ending: Ending
+    steps: Steps
+    steady_from: int  # index of the first steady step
+    warmup: Warmup
+    runtime: Runtime
+    probe: ProbeCost
+    model: Model | None = None
+    loaders: tuple[Loader, ...] = ()
+    workers: tuple[Worker, ...] = ()
+    optimizers: tuple[Optimizer, ...] = ()
+    lines: tuple[HotLine, ...] = ()
+    syncs: tuple[SyncPoint, ...] = ()
+    cadences: tuple[Cadence, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
+    pauses: Pauses = field(default_factory=Pauses)
+    epochs: int = 0
+    boundary: str = "optimizer"  # what ends a step: optimizer | backward
+    inferred: tuple[Stage, ...] = ()  # stages named from gaps between their neighbours
+    comm_s: float | None = None  # steady time in collectives on the host's path
+
+    @property
+    def steady_steps(self) -> int:
+        return max(0, len(self.steps) - self.steady_from)

@@ -1,0 +1,52 @@
+"""Numbers as people read them: times, sizes, shares and rates, in at most three digits."""
+
+from __future__ import annotations
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+
+def duration(seconds: float) -> str:
+    """`0.0000421` -> `42 us`, `0.0123` -> `12.3 ms`, `75` -> `1 min 15 s`."""
+    magnitude = abs(seconds)
+    if magnitude < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if magnitude < 1:
+        return f"{_three_digits(seconds * 1e3)} ms"
+    if magnitude < 60:
+        return f"{_three_digits(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def size(count: float) -> str:
+    """Bytes in powers of 1024: `1536` -> `1.50 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{_three_digits(count)} {unit}"
+        count /= 1024
+    return f"{_three_digits(count)} TiB"
+
+
+def share(fraction: float) -> str:
+    """`0.714` -> `71 %`; small shares keep a digit, so that 0.4 % is not shown as nothing."""
+    percent = fraction * 100
+    if percent and abs(percent) < 10:
+        return f"{percent:.1f} %"
+    return f"{percent:.0f} %"
+
+
+def rate(per_second: float) -> str:
+    """`12345.6` -> `12,300`, `3.14159` -> `3.14`."""
+    if abs(per_second) < 1000:
+        return _three_digits(per_second)
+    step = 10 ** (len(str(int(abs(per_second)))) - 3)
+    return f"{round(per_second / step) * step:,.0f}"
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    return f"{value:.0f}" if magnitude >= 99.95 else f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
