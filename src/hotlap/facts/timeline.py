@@ -50,8 +50,9 @@ class Steps:
     """One column per quantity, one entry per step, oldest first.
 
     `wall` runs from the end of the step before to the end of this one, so walls add up to the run; `stages` holds
-    the exposed time of each stage and its values add up to `wall`. `samples` and `tokens` are -1 where they were not
-    seen. `micro` counts backward passes: more than one a step is gradient accumulation.
+    the exposed time of each stage and its values add up to `wall`. `tokens` are the positions of a batch that hold data,
+    `padded` those that only fill it up; these two and `samples` are -1 where they were not seen. `micro` counts backward
+    passes: more than one a step is gradient accumulation.
     """
 
     start: Sequence[int]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.host import Host
+from hotlap.facts.summary import Summary, summarise
 from hotlap.facts.timeline import Timeline
 
 
@@ -21,6 +23,11 @@ class Sight:
     @property
     def timeline(self) -> Timeline:
         return self.timelines[0]
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The steady state of the first timeline, reckoned once for all rules."""
+        return summarise(self.timeline)
 
 
 class Rule(ABC):
