@@ -24,11 +24,16 @@ class Storage:
 
     folder: str
     read_bytes_per_s: float
+    method: str = ""  # how the page cache was kept out of it
 
 
 @dataclass(frozen=True)
 class Host:
-    """Cores (those this process may use), memory, devices, compiler and versions."""
+    """Cores (those this process may use), memory, devices, compiler and versions.
+
+    `cpu_flags` names only instruction sets that training gains from: avx2 avx512 avx512_bf16 amx_bf16 arm_bf16.
+    `cpu_bf16` is also False where the flags are not known. `cores` never exceeds the container's `cpu_quota`.
+    """
 
     system: str
     cpu: str
@@ -45,3 +50,10 @@ class Host:
     storage: Storage | None = None
     compiler: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""  # architecture: x86_64, arm64
+    machine_cores: int | None = None  # logical cores that the machine has, allowed to this process or not
+    affinity_cores: int | None = None  # cores that this process may run on, before the quota
+    cpu_quota: float | None = None  # cores' worth of time that the container grants
+    cpu_flags: tuple[str, ...] | None = None
+    python_headers: bool | None = None  # Python.h, which torch.compile includes
+    storage_note: str = ""  # why the storage was not measured

@@ -218,7 +218,11 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One look at the process and the machine: bytes, and CPU shares where 1.0 is one core."""
+    """One look at the process and the machine: bytes, and CPU shares where 1.0 is one core.
+
+    `rss` is of the training process alone; `tree_rss` adds its descendants and counts shared pages once for each of
+    them. `foreign_cpu` is used by others on the cores that the job may use, `stolen` is taken by the hypervisor.
+    """
 
     t: int
     rss: int
@@ -229,7 +233,11 @@ class Gauge:
     cores: tuple[float, ...] = ()
     cuda_allocated: int | None = None
     cuda_reserved: int | None = None
-    gpu_busy: float | None = None
+    gpu_busy: float | None = None  # of the job's GPUs, 0 to 1
+    tree_rss: int | None = None
+    stolen: float | None = None
+    gpu_memory: int | None = None  # of the job's own processes, as the driver counts it
+    gpu_memory_used: int | None = None  # by all processes on the job's GPUs
 
 
 @dataclass(frozen=True)
