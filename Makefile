@@ -1,0 +1,51 @@
+# Two commands matter: `make demo` shows what hotlap does, `make test` runs every check. Both work in .venv, which they
+# make, and install again only when pyproject.toml has changed. Another interpreter: make test PYTHON=python3.12
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+
+.PHONY: demo test lint types chromium clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+demo: .venv/.for-demo
+	$(BIN)/hotlap demo
+
+test: lint types chromium
+	$(BIN)/python -m pytest
+
+lint: .venv/.for-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/shape.py
+
+types: .venv/.for-test
+	$(BIN)/mypy
+
+# The HTML report is tested in a real browser. Without one, those tests say that they are skipped.
+chromium:
+	@command -v chromium >/dev/null || \
+	if grep -qs '^ID=debian' /etc/os-release && [ "$$(id -u)" = 0 ]; then \
+	    echo "installing chromium for the tests of the HTML report"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    { apt-get -qq update && apt-get -qq -y install --no-install-recommends chromium; } >/dev/null 2>&1 \
+	    || echo "chromium could not be installed: the tests that need a browser will be skipped"; \
+	else \
+	    echo "chromium is not here: the tests that need a browser will be skipped"; \
+	fi
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.for-demo: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[recipes]'
+	@touch $@
+
+# What the tests need includes what the demo needs.
+.venv/.for-test: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[test]'
+	@touch .venv/.for-demo $@
+
+clean:
+	rm -rf build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
