@@ -1,0 +1,33 @@
+"""The sections of a report in their order, each built from the view in one language.
+
+A section of which nothing was measured is None and is left out; renderers draw what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hotlap.report.document import Section
+from hotlap.report.locale import Phrases
+from hotlap.report.sections import code, input, machine, time
+
+Build = Callable[[Mapping[str, Any], Phrases], Section | None]
+
+IN_ORDER: tuple[Build, ...] = (
+    time.stages,
+    time.warmup,
+    time.occasional,
+    machine.memory,
+    machine.cpu,
+    input.loaders,
+    input.workers,
+    code.lines,
+    code.syncs,
+    time.ranks,
+)
+
+
+def build(view: Mapping[str, Any], say: Phrases) -> list[Section]:
+    """All sections that have something to say."""
+    return [section for make in IN_ORDER if (section := make(view, say)) is not None]

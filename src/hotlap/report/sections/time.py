@@ -1,0 +1,136 @@
+"""Where the time went: stages, what came before the steady state, occasional stages, ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hotlap.facts.timeline import Stage
+from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report.locale import Phrases
+
+
+def stage_name(name: str, say: Phrases) -> str:
+    """A stage as the language calls it."""
+    return say(f"stage.{name}")
+
+
+def held_time(view: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The stages that held any time, in the order of a step."""
+    stages = view["stages"]
+    return [(name, stages[name]) for name in Stage if name in stages and stages[name]["ms"] > 0]
+
+
+def stages(view: Mapping[str, Any], say: Phrases) -> Section:
+    """The stage table with bars, means, p50 and p95."""
+    title = say("section.stages")
+    if not view["stages"]:
+        return Section("stages", title, (say("stages.none"),))
+    columns = (
+        Column(say("column.stage")),
+        Column(say("column.share"), Kind.BAR),
+        Column(say("column.share"), Kind.NUMBER),
+        Column(say("column.mean"), Kind.NUMBER),
+        Column("p50", Kind.NUMBER),
+        Column("p95", Kind.NUMBER),
+    )
+    return Section(
+        "stages", title, (), Table(columns, tuple(_stage_rows(view, say)), key="stage"), _small_print(view, say)
+    )
+
+
+def _stage_rows(view: Mapping[str, Any], say: Phrases) -> list[tuple[str | float, ...]]:
+    rows = []
+    for name, each in held_time(view):
+        shown = stage_name(name, say) + (" ~" if name in view["inferred"] else "")
+        figures = (say.number(each[key], "ms") for key in ("ms", "p50", "p95"))
+        rows.append((shown, each["share"], say.number(each["share"], "share"), *figures))
+    return rows
+
+
+def _small_print(view: Mapping[str, Any], say: Phrases) -> str:
+    figures = {"coverage": view["coverage"], "overhead": view["overhead"], "per_step": view["probe"]["per_step_s"]}
+    parts = [say("stages.coverage", figures)]
+    inferred = [stage_name(name, say) for name, _ in held_time(view) if name in view["inferred"]]
+    if inferred:
+        parts.append(say("stages.inferred", stages=", ".join(inferred)))
+    if view["probe"]["dropped_steps"]:
+        parts.append(say("stages.dropped", dropped=view["probe"]["dropped_steps"]))
+    if (passes := view["step"]["backward_passes"]) and passes > 1:
+        parts.append(say("stages.accumulation", passes=passes))
+    return " ".join(parts)
+
+
+def warmup(view: Mapping[str, Any], say: Phrases) -> Section:
+    """Start-up, warm-up and compilation, which the steady figures leave out."""
+    seen = view["warmup"]
+    sentence = say(
+        "warmup.figures",
+        startup=seen["startup_s"],
+        steps=seen["steps"],
+        seconds=seen["seconds"],
+        compile=seen["compile_s"] or None,
+        compiles=seen["compiles"] or None,
+    )
+    return Section("warmup", say("section.warmup"), (sentence,))
+
+
+def occasional(view: Mapping[str, Any], say: Phrases) -> Section | None:
+    """Validation, checkpoints and logging with their cadence, and garbage collections."""
+    pauses = view["pauses"]
+    sentences = (say("occasional.gc", pauses),) if pauses["count"] else ()
+    if not view["cadences"]:
+        return Section("occasional", say("section.occasional"), sentences) if sentences else None
+    columns = (
+        Column(say("column.stage")),
+        Column(say("column.every"), Kind.NUMBER),
+        Column(say("column.count"), Kind.NUMBER),
+        Column(say("column.each"), Kind.NUMBER),
+        Column(say("column.total"), Kind.NUMBER),
+        Column(say("column.place"), Kind.CODE),
+    )
+    rows = tuple(
+        (
+            stage_name(each["stage"], say),
+            say("occasional.every", steps=each["every_steps"]) if each["every_steps"] else say("occasional.once"),
+            say.number(each["count"], "count"),
+            say.number(each["ms_each"], "ms"),
+            say.number(each["seconds"], "s"),
+            each["place"]["shown"] if each["place"] else "",
+        )
+        for each in view["cadences"]
+    )
+    return Section("occasional", say("section.occasional"), sentences, Table(columns, rows))
+
+
+def ranks(view: Mapping[str, Any], say: Phrases) -> Section | None:
+    """Step time of every rank, where there are several."""
+    if len(view["ranks"]) < 2:
+        return None
+    named = [stage for stage in Stage if any(each["stages"].get(stage, {"ms": 0})["ms"] for each in view["ranks"])]
+    columns = (
+        Column(say("column.rank"), Kind.NUMBER),
+        Column(say("column.step"), Kind.NUMBER),
+        Column("p95", Kind.NUMBER),
+        *(Column(stage_name(stage, say), Kind.NUMBER) for stage in named),
+    )
+    rows = tuple(_rank_row(each, named, say) for each in view["ranks"])
+    return Section("ranks", say("section.ranks"), (_slowest(view, say),), Table(columns, rows))
+
+
+def _rank_row(rank: Mapping[str, Any], named: list[Stage], say: Phrases) -> tuple[str, ...]:
+    spent = (rank["stages"].get(stage, {"ms": None})["ms"] for stage in named)
+    return (
+        str(rank["rank"]),
+        say.number(rank["step"]["ms_mean"], "ms"),
+        say.number(rank["step"]["ms_p95"], "ms"),
+        *(say.number(ms, "ms") if ms else "-" for ms in spent),
+    )
+
+
+def _slowest(view: Mapping[str, Any], say: Phrases) -> str:
+    means = {each["rank"]: each["step"]["ms_mean"] for each in view["ranks"]}
+    slowest = view["slowest_rank"]
+    measured = [mean for mean in means.values() if mean is not None]
+    behind = means[slowest] - min(measured) if means[slowest] is not None else None
+    return say("ranks.slowest", rank=slowest, step=means[slowest], behind=behind)

@@ -1,0 +1,132 @@
+"""The plain data of one profile: what `--json` prints and what every renderer draws.
+
+A renderer computes nothing, so all that a report shows is here, without any word of a language. None means: not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hotlap.errors import FactError
+from hotlap.facts.codec import SCHEMA, to_plain
+from hotlap.facts.diagnosis import HEALTHY, Diagnosis, Finding
+from hotlap.facts.host import Host
+from hotlap.facts.job import Job
+from hotlap.facts.summary import Summary, summarise
+from hotlap.facts.timeline import Place, Timeline, Warmup
+from hotlap.report import seen, series
+from hotlap.report.source import Sources
+
+
+def profile_view(
+    job: Job, host: Host, timelines: Sequence[Timeline], diagnosis: Diagnosis, run: str
+) -> dict[str, Any]:
+    """The view of a run. The first timeline is the one that set the pace; `run` is the run folder."""
+    if not timelines:
+        raise FactError("the run has no timeline: no training process was seen.", "record the run again")
+    pace = timelines[0]
+    summary = summarise(pace)
+    sources = Sources(job.cwd)
+    return {
+        "schema": SCHEMA,
+        "verdict": _verdict(diagnosis, summary),
+        "run": run,
+        "job": {**to_plain(job), "shown": job.shown},
+        "ending": pace.ending.value,
+        "step": _step(pace, summary),
+        "stages": _stages(summary),
+        "inferred": to_plain(pace.inferred),
+        "throughput": _throughput(summary),
+        "coverage": summary.coverage,
+        "overhead": pace.probe.share if summary.n else None,
+        "probe": to_plain(pace.probe),
+        "findings": [_finding(each, sources) for each in diagnosis.findings],
+        "warmup": _warmup(pace.warmup),
+        **_seen(pace, host, sources),
+        "ranks": [_rank(each) for each in sorted(timelines, key=lambda each: each.rank)],
+        "slowest_rank": pace.rank if len(timelines) > 1 else None,
+        "host": to_plain(host),
+        "series": series.of_steps(pace),
+        "gauges": series.of_gauges(pace.gauges),
+        "trace": [series.trace(each, len(timelines)) for each in timelines],
+    }
+
+
+def _verdict(diagnosis: Diagnosis, summary: Summary) -> str | None:
+    """None where no step was steady: a run that was not seen is not a healthy one."""
+    verdict = diagnosis.verdict
+    return None if verdict == HEALTHY and not summary.n else verdict
+
+
+def _step(timeline: Timeline, summary: Summary) -> dict[str, Any]:
+    micro = timeline.steps.micro[timeline.steady_from :]
+    return {
+        "ms_median": summary.step_ms_median,
+        "ms_p95": summary.step_ms_p95,
+        "n": summary.n,
+        "ms_mean": summary.step_ms,
+        "seconds": summary.seconds if summary.n else None,
+        "backward_passes": sum(micro) / len(micro) if micro else None,
+        "ends_with": timeline.boundary,
+    }
+
+
+def _stages(summary: Summary) -> dict[str, Any]:
+    return {
+        stage.value: {"ms": each.ms, "share": each.share, "p50": each.p50_ms, "p95": each.p95_ms}
+        for stage, each in summary.stages.items()
+    }
+
+
+def _throughput(summary: Summary) -> dict[str, Any]:
+    return {
+        "steps_per_s": summary.steps_per_s,
+        "samples_per_s": summary.samples_per_s,
+        "tokens_per_s": summary.tokens_per_s,
+        "padding_share": summary.padding_share,
+    }
+
+
+def _finding(finding: Finding, sources: Sources) -> dict[str, Any]:
+    return {**to_plain(finding), "where": _where(finding.where, sources)}
+
+
+def _where(place: Place | None, sources: Sources) -> dict[str, Any] | None:
+    return None if place is None else {**sources.place(place), "source": sources.excerpt(place)}
+
+
+def _warmup(warmup: Warmup) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(warmup)
+    return plain
+
+
+def _seen(timeline: Timeline, host: Host, sources: Sources) -> dict[str, Any]:
+    steady = seen.steady_gauges(timeline)
+    return {
+        "epochs": timeline.epochs,
+        "memory": seen.memory(timeline, steady, host),
+        "cpu": seen.cpu(steady, host),
+        "workers": [seen.worker(each) for each in timeline.workers],
+        "loaders": [seen.loader(each, sources) for each in timeline.loaders],
+        "lines": seen.lines(timeline, sources),
+        "syncs": seen.syncs(timeline, sources),
+        "cadences": [seen.cadence(each, sources) for each in timeline.cadences],
+        "pauses": to_plain(timeline.pauses),
+        "comm_s": timeline.comm_s,
+        "model": seen.model(timeline, sources),
+        "optimizers": to_plain(timeline.optimizers),
+        "runtime": to_plain(timeline.runtime),
+    }
+
+
+def _rank(timeline: Timeline) -> dict[str, Any]:
+    summary = summarise(timeline)
+    return {
+        "rank": timeline.rank,
+        "pid": timeline.pid,
+        "ending": timeline.ending.value,
+        "step": _step(timeline, summary),
+        "stages": _stages(summary),
+        "comm_ms": timeline.comm_s * 1e3 / summary.n if timeline.comm_s is not None and summary.n else None,
+    }
