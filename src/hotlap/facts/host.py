@@ -31,8 +31,9 @@ class Storage:
 class Host:
     """Cores (those this process may use), memory, devices, compiler and versions.
 
-    `cpu_flags` names only instruction sets that training gains from: avx2 avx512 avx512_bf16 amx_bf16 arm_bf16.
-    `cpu_bf16` is also False where the flags are not known. `cores` never exceeds the container's `cpu_quota`.
+    `cpu_flags` names only instruction sets that training gains from: avx2 avx512 avx512_bf16 amx_bf16
+    arm_bf16. `cpu_bf16` is also False where the flags are not known. `cores` never exceeds the container's
+    `cpu_quota`.
     """
 
     system: str

@@ -220,8 +220,9 @@ class Runtime:
 class Gauge:
     """One look at the process and the machine: bytes, and CPU shares where 1.0 is one core.
 
-    `rss` is of the training process alone; `tree_rss` adds its descendants and counts shared pages once for each of
-    them. `foreign_cpu` is used by others on the cores that the job may use, `stolen` is taken by the hypervisor.
+    `rss` is of the training process alone; `tree_rss` adds its descendants and counts shared pages once for each
+    of them. `foreign_cpu` is used by others on the cores that the job may use, `stolen` by other guests of the
+    hypervisor.
     """
 
     t: int
