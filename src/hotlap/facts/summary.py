@@ -1,7 +1,7 @@
 """A timeline's steady state in a few numbers, shared by the rules and the report.
 
-`ms` of a stage is its mean per step, so that the stages add up to the mean step; medians and p95 stand beside it because
-stalls are heavy-tailed. None means: not measured.
+`ms` of a stage is its mean per step, so that the stages add up to the mean step; medians and p95 stand beside it
+because stalls are heavy-tailed. None means: not measured.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _at(ordered: Sequence[int], quantile: float) -> float:
 
 
 def _rate(counts: Sequence[int], walls: Sequence[int]) -> float | None:
-    """Per second, over the steps where it was counted: a step that was not seen is no step without samples."""
+    """Per second, over the steps where it was counted: what was not seen is not nothing."""
     seen = [(count, wall) for count, wall in zip(counts, walls, strict=True) if count >= 0]
     elapsed = sum(wall for _, wall in seen)
     return sum(count for count, _ in seen) * NS_PER_S / elapsed if elapsed > 0 else None

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from hotlap.errors import FactError
+from hotlap.stats.compare import ratio
+
+
+def test_the_ratio_is_of_geometric_means():
+    found = ratio([100.0, 102.0, 98.0], [150.0, 153.0, 147.0])
+    assert found.value == pytest.approx(1.5)
+    assert found.low < 1.5 < found.high
+    assert found.decided
+
+
+def test_the_same_sample_twice_shows_no_difference():
+    found = ratio([10.0, 11.0, 9.0, 10.5], [10.0, 11.0, 9.0, 10.5])
+    assert found.value == 1.0
+    assert not found.decided
+
+
+def test_the_interval_agrees_with_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    before, after = [10.0, 11.0, 9.0, 10.5, 9.7], [12.0, 15.0, 13.1, 12.2]
+    interval = stats.ttest_ind(
+        [math.log(rate) for rate in after], [math.log(rate) for rate in before], equal_var=False
+    ).confidence_interval(0.95)
+    found = ratio(before, after)
+    assert math.log(found.low) == pytest.approx(interval.low, abs=0.003)
+    assert math.log(found.high) == pytest.approx(interval.high, abs=0.003)
+
+
+def test_an_a_a_comparison_is_undecided_about_95_times_in_100():
+    draw = random.Random(3)
+    decided = sum(
+        ratio(
+            [draw.lognormvariate(0, 0.1) for _ in range(5)], [draw.lognormvariate(0, 0.1) for _ in range(5)]
+        ).decided
+        for _ in range(1000)
+    )
+    assert 20 <= decided <= 85
+
+
+def test_samples_without_scatter_give_a_point():
+    found = ratio([2.0, 2.0], [3.0, 3.0])
+    assert (found.low, found.high) == (pytest.approx(1.5), pytest.approx(1.5))
+
+
+@pytest.mark.parametrize("rates", [[1.0], [], [1.0, 0.0], [1.0, -2.0]])
+def test_too_little_is_refused(rates):
+    with pytest.raises(FactError, match="at least two positive rates"):
+        ratio(rates, [1.0, 2.0])

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hotlap.stats.robust import mad, slope, tail_share, thin, trimmed_total
+
+
+def test_mad_is_the_standard_deviation_of_normal_noise_and_ignores_stalls():
+    draw = random.Random(0)
+    values = [draw.gauss(10, 2) for _ in range(4000)]
+    assert mad(values) == pytest.approx(2, rel=0.1)
+    assert mad(values + [1e6] * 40) == pytest.approx(2, rel=0.15)
+
+
+def test_a_trimmed_total_replaces_the_largest_by_the_usual():
+    assert trimmed_total([1.0] * 95 + [1000.0] * 5) == pytest.approx(100.0)
+    assert trimmed_total([2.0]) == 2.0
+
+
+def test_tail_share_counts_what_lies_above_the_median():
+    values = [10.0] * 90 + [110.0] * 10
+    assert tail_share(values) == pytest.approx(1000 / 2000)
+    assert tail_share([10.0, 11.0, 12.0]) == 0.0
+    assert tail_share([0.0, 0.0]) == 0.0
+
+
+def test_thinning_keeps_both_ends():
+    kept = thin(range(10_000), 100)
+    assert (len(kept), kept[0], kept[-1]) == (100, 0, 9999)
+    assert thin([1, 2, 3], 100) == [1, 2, 3]
+
+
+def test_a_slope_survives_a_fifth_of_outliers():
+    draw = random.Random(1)
+    ys = [3.0 * x + draw.uniform(-5, 5) + (1e5 if draw.random() < 0.2 else 0) for x in range(1000)]
+    assert slope(range(1000), ys) == pytest.approx(3.0, rel=0.1)
+
+
+def test_no_two_different_places_have_no_slope():
+    assert slope([1.0, 1.0], [3.0, 9.0]) == 0.0
+    assert slope([], []) == 0.0
