@@ -1,7 +1,7 @@
 """A timeline's steady state in a few numbers, shared by the rules and the report.
 
-`ms` of a stage is its mean per step, so that the stages add up to the mean step; medians and p95 stand beside it
-because stalls are heavy-tailed. None means: not measured.
+`ms` of a stage is its mean per step, so that the stages add up to the mean step; medians and p95 stand beside
+it because stalls are heavy-tailed. None means: not measured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much faster: the ratio of two samples of throughput, with its interval.
 
-Ratios are multiplicative, so the means are taken of logarithms (Welch: the two samples may scatter differently).
+Ratios multiply, so the means are taken of logarithms (Welch: the two samples may scatter differently).
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hotlap.errors import FactError
 
-# Two-sided 95 % points of Student's t for 1 to 10 degrees of freedom, then 12, 15, 20, 30, 60 and the normal limit.
+# Two-sided 95 % points of Student's t by degrees of freedom, the last one of the normal distribution.
 _POINTS = (
-    (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306), (9, 2.262),
-    (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (math.inf, 1.960),
+    (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306),
+    (9, 2.262), (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (math.inf, 1.960),
 )  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def _freedom(first: float, first_count: int, second: float, second_count: int) -
 
 def _student(freedom: float) -> float:
     """Interpolated in 1/freedom, in which the points lie almost on a line."""
-    for (low, at_low), (high, at_high) in zip(_POINTS, _POINTS[1:], strict=False):
+    for (low, at_low), (high, at_high) in pairwise(_POINTS):
         if freedom <= high:
             part = (1 / low - 1 / max(freedom, low)) / (1 / low - 1 / high)
             return at_low + (at_high - at_low) * part

@@ -19,7 +19,7 @@ def mad(values: Sequence[float]) -> float:
 
 
 def trimmed_total(values: Sequence[float], cut: float = 0.05) -> float:
-    """The total as if the `cut` largest values had been like the rest: mean of what is left, times the count."""
+    """The total as if the largest values, `cut` of them, had been like the rest on average."""
     ordered = sorted(values)
     kept = ordered[: max(1, round(len(ordered) * (1.0 - cut)))]
     return sum(kept) / len(kept) * len(ordered) if kept else 0.0

@@ -1,8 +1,8 @@
 """Where a run becomes steady: after imports, first batches and compilation.
 
-The second half of the run says what a usual step is. A step of the first half is slow when it stands out from that,
-and warm-up is the cluster of slow or compiling steps at the very start. A stall, a log every tenth step or a compilation
-later in the run is part of the steady state: it is what the user pays for.
+The second half of the run says what a usual step is. A step of the first half is slow when it stands out
+from that, and warm-up is the cluster of slow or compiling steps at the very start. A stall, a log every tenth
+step or a compilation later in the run is part of the steady state: it is what the user pays for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hotlap.stats.quantile import median, of_ordered
 from hotlap.stats.robust import slope
 
 SLOW = 1.25  # times the level that four of five later steps keep: beyond the scatter of usual steps
-GAP = 2  # usual steps between two slow ones that still belong to one warm-up: a second shape compiles after the first
+GAP = 2  # usual steps between two slow ones of one warm-up: a second shape compiles soon after the first
 TOO_FEW = 5  # below this nothing can be said of a usual step
 TREND_FROM = 20  # later steps that a trend needs before it may be carried back to the start
 
@@ -50,5 +50,5 @@ def _usual(walls: Sequence[int], limit: int) -> Callable[[int], float]:
     level = max(1.0, median(later))
     middle = limit + (len(later) - 1) / 2
     trend = slope(range(limit, len(walls)), later) if len(later) >= TREND_FROM else 0.0
-    # A line may fall to nothing at the start; a quarter of the level keeps a growing run from looking warm there.
+    # The line may fall to nothing at the start: a quarter of the level keeps growth from looking slow there.
     return lambda index: max(level / 4, level + trend * (index - middle))
