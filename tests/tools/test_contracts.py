@@ -19,7 +19,7 @@ UNIT_FOLDERS = ("knobs", "diagnose/rules", "integrations", "report/renderers", "
 
 LAYERS = "The layers of hotlap"
 TORCH_FREE = "Facts and what is computed from them know neither torch nor numpy"
-PROBE = "The probe needs nothing but the standard library, torch and numpy"
+INSIDE = "What runs inside the training process needs nothing but the standard library, torch and numpy"
 RECIPES = "Recipes are plain scripts: of hotlap they know at most data and watch"
 NO_RECIPES = "hotlap knows its recipes in no place but the demo"
 
@@ -60,6 +60,7 @@ def plant(tmp_path):
         return broken, ended.stdout
 
     write("hotlap_recipes/__init__.py", "")
+    write("hotlap/launch/bootstrap.py", "")
     for folder in (*layer_names(), *UNIT_FOLDERS):
         write(f"hotlap/{folder}/__init__.py", "")
     return write_and_lint
@@ -77,7 +78,7 @@ VIOLATIONS = {
     "hotlap knows a recipe": ({"hotlap/pipeline/x.py": "import hotlap_recipes"}, NO_RECIPES),
     "the probe needs more, through a lower layer": (
         {"hotlap/probe/x.py": "import hotlap.ports.y", "hotlap/ports/y.py": "import rich.console"},
-        PROBE,
+        INSIDE,
     ),
 }
 
@@ -115,21 +116,16 @@ def test_torch_and_numpy_are_refused_wherever_facts_are_computed(plant, package)
     assert set(refused) == torch_free
 
 
-def test_the_probe_may_not_import_what_a_foreign_environment_lacks(plant):
-    absent = {
-        "accelerate",
-        "lightning",
-        "mmengine",
-        "psutil",
-        "pyarrow",
-        "pynvml",
-        "rich",
-        "transformers",
-        "yaml",
-    }
-    broken, output = plant({"hotlap/probe/taps/x.py": "\n".join(f"import {name}" for name in absent)})
-    assert broken == [PROBE]
-    assert set(re.findall(r"hotlap\.probe is not allowed to import (\w+):", output)) == absent
+INSIDE_MODULES = ("hotlap.integrations", "hotlap.launch.bootstrap", "hotlap.probe")
+ON_THE_PATH = ROOT / "src/hotlap/launch/site"  # a folder for PYTHONPATH, with one file and no package
+
+
+@pytest.mark.parametrize("place", ["probe/taps/x.py", "integrations/x.py", "launch/bootstrap.py"])
+def test_what_a_foreign_environment_lacks_may_not_be_imported_there(plant, place):
+    absent = {"accelerate", "lightning", "mmengine", "psutil", "pyarrow", "pynvml", "rich", "transformers"}
+    broken, output = plant({f"hotlap/{place}": "\n".join(f"import {name}" for name in (*absent, "yaml"))})
+    assert broken == [INSIDE]
+    assert set(re.findall(r"is not allowed to import (\w+):", output)) == {*absent, "yaml"}
 
 
 def test_what_is_allowed_passes(plant):
@@ -152,20 +148,36 @@ def test_what_is_allowed_passes(plant):
 
 def test_every_folder_of_the_tree_is_a_package():
     """The linter does not look into a folder without `__init__.py`: all contracts would hold there unseen."""
-    folders = {path.parent for path in (ROOT / "src").rglob("*.py")}
+    folders = {path.parent for path in (ROOT / "src").rglob("*.py")} - {ON_THE_PATH}
     assert folders
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
-def test_what_the_probe_reaches_is_the_standard_library_torch_and_numpy():
+@pytest.mark.parametrize("inside", INSIDE_MODULES)
+def test_what_runs_inside_reaches_the_standard_library_torch_and_numpy(inside):
     """The contract can only list packages by name; this looks at every import of the tree as it is."""
     graph = grimp.build_graph("hotlap", include_external_packages=True, cache_dir=None)
     for link in graph.find_matching_direct_imports("hotlap.facts.* -> pyarrow"):
         graph.remove_import(**link)
-    reached = graph.find_upstream_modules("hotlap.probe", as_package=True)
+    reached = graph.find_upstream_modules(inside, as_package=True)
     assert reached
     foreign = {name for name in reached if name.partition(".")[0] not in {"hotlap", *sys.stdlib_module_names}}
     assert foreign <= {"torch", "numpy"}
+
+
+def test_the_bootstrap_runs_where_nothing_is_installed():
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from hotlap import integrations
+from hotlap.discover import units
+from hotlap.ports.integration import Integration
+import hotlap.launch.bootstrap
+print(*(unit.id for unit in units(integrations, Integration)))
+"""
+    command = [sys.executable, "-S", "-E", "-c", code, str(ROOT / "src")]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert "lightning" in ended.stdout.split()
 
 
 def test_facts_import_arrow_only_when_an_arrow_file_is_read_or_written():
