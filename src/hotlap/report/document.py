@@ -35,13 +35,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what is said below it; `note` is the small print."""
+    """A heading with what is said below it; `notes` are the small print."""
 
     id: str
     title: str
     sentences: tuple[str, ...] = ()
     table: Table | None = None
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def column_titles(columns: Sequence[Column]) -> list[str]:

@@ -35,6 +35,7 @@ def memory(timeline: Timeline, steady: Sequence[Gauge], host: Host) -> dict[str,
         "rss_end": _end(resident),
         "rss_peak": max(gauge.rss for gauge in timeline.gauges),
         "rss_growth": _growth(resident),
+        "tree_peak": max((each.tree_rss for each in timeline.gauges if each.tree_rss is not None), default=None),
         "ram": host.ram_bytes,
         "cuda": _cuda(timeline.gauges, steady, host),
     }
@@ -60,12 +61,14 @@ def cpu(steady: Sequence[Gauge], host: Host) -> dict[str, Any] | None:
     if not steady:
         return None
     busy = [gauge.gpu_busy for gauge in steady if gauge.gpu_busy is not None]
+    stolen = [gauge.stolen for gauge in steady if gauge.stolen is not None]
     per_core = [gauge.cores for gauge in steady if gauge.cores]
     return {
         "main": _mean(gauge.cpu for gauge in steady),
         "workers": _mean(gauge.workers_cpu for gauge in steady),
         "foreign": _mean(gauge.foreign_cpu for gauge in steady),
         "iowait": _mean(gauge.iowait for gauge in steady),
+        "stolen": _mean(stolen) if stolen else None,
         "per_core": [_mean(core) for core in zip(*per_core, strict=False)] or None,
         "cores": host.cores,
         "gpu_busy": _mean(busy) if busy else None,

@@ -6,7 +6,7 @@ A renderer computes nothing, so all that a report shows is here, without any wor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from hotlap.errors import FactError
 from hotlap.facts.codec import SCHEMA, to_plain
@@ -16,6 +16,7 @@ from hotlap.facts.job import Job
 from hotlap.facts.summary import Summary, summarise
 from hotlap.facts.timeline import Place, Timeline, Warmup
 from hotlap.report import seen, series
+from hotlap.report.plain import finite
 from hotlap.report.source import Sources
 
 
@@ -28,7 +29,7 @@ def profile_view(
     pace = timelines[0]
     summary = summarise(pace)
     sources = Sources(job.cwd)
-    return {
+    view = {
         "schema": SCHEMA,
         "verdict": _verdict(diagnosis, summary),
         "run": run,
@@ -51,6 +52,7 @@ def profile_view(
         "gauges": series.of_gauges(pace.gauges),
         "trace": [series.trace(each, len(timelines)) for each in timelines],
     }
+    return cast(dict[str, Any], finite(view))
 
 
 def _verdict(diagnosis: Diagnosis, summary: Summary) -> str | None:
@@ -65,6 +67,7 @@ def _step(timeline: Timeline, summary: Summary) -> dict[str, Any]:
         "ms_median": summary.step_ms_median,
         "ms_p95": summary.step_ms_p95,
         "n": summary.n,
+        "seen": len(timeline.steps),
         "ms_mean": summary.step_ms,
         "seconds": summary.seconds if summary.n else None,
         "backward_passes": sum(micro) / len(micro) if micro else None,

@@ -23,13 +23,14 @@ LANGUAGES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 WRITTEN: Mapping[str, Callable[[float], str]] = {
     "": lambda value: f"{value:.4g}",
+    "cores": lambda value: f"{value:.2f}",
     "count": lambda value: f"{value:,.0f}",
     "gain": lambda value: f"{value * 100:+.0f} %",
     "mib": lambda value: units.size(value * 2**20),
     "ms": lambda value: units.duration(value / 1e3),
     "rate": units.rate,
     "s": units.duration,
-    "share": units.share,
+    "share": lambda value: "<0.1 %" if 0 < abs(value) < 0.0005 else units.share(value),
     "size": units.size,
     "us": lambda value: units.duration(value / 1e6),
 }

@@ -46,7 +46,7 @@ def workers(view: Mapping[str, Any], say: Phrases) -> Section | None:
         Column(say("column.startup"), Kind.NUMBER),
     )
     rows = tuple(_worker_row(each, len(view["loaders"]), say) for each in view["workers"])
-    return Section("workers", say("section.workers"), (), Table(columns, rows), say("workers.note"))
+    return Section("workers", say("section.workers"), (), Table(columns, rows), (say("workers.note"),))
 
 
 def worker_name(worker: Mapping[str, Any], loaders: int, say: Phrases) -> str:

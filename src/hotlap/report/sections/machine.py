@@ -18,7 +18,8 @@ def memory(view: Mapping[str, Any], say: Phrases) -> Section:
     seen = view["memory"]
     if seen is None:
         return Section("memory", title, (say("not_measured_sentence"),))
-    sentences = [say("memory.rss", {**seen, "growth": _signed(seen["rss_growth"], say), "steps": view["step"]["n"]})]
+    tree_peak = seen["tree_peak"] if view["workers"] else None
+    sentences = [say("memory.rss", {**seen, "growth": _signed(seen["rss_growth"], say), "tree_peak": tree_peak})]
     if seen["cuda"] is not None:
         sentences.append(say("memory.cuda", {**seen["cuda"], "growth": _signed(seen["cuda"]["allocated_growth"], say)}))
     elif view["host"]["gpus"]:
@@ -35,7 +36,9 @@ def cpu(view: Mapping[str, Any], say: Phrases) -> Section | None:
     seen = view["cpu"]
     if seen is None:
         return None
-    sentences = [say("cpu.figures", {**seen, "workers": seen["workers"] if view["workers"] else None})]
+    in_workers = any(each["worker"] >= 0 for each in view["workers"])
+    figures = {**seen, "workers": seen["workers"] if in_workers else None, "stolen": seen["stolen"] or None}
+    sentences = [say("cpu.figures", figures)]
     per_core = seen["per_core"]
     if per_core and len(per_core) <= MOST_CORES_LISTED:
         sentences.append(say("cpu.per_core", cores="  ".join(say.number(core, "share") for core in per_core)))
@@ -67,4 +70,4 @@ def host(view: Mapping[str, Any], say: Phrases) -> Section:
 
 def _formats(seen: Mapping[str, Any], say: Phrases) -> str:
     named = [name for name, has in (("bf16", seen["cpu_bf16"]), ("AMX", seen["cpu_amx"])) if has]
-    return ", ".join(named) or say("host.none")
+    return ", ".join(named) or say("not_measured" if seen["cpu_flags"] is None else "host.none")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotlap.facts.timeline import Stage
 from hotlap.report.document import Column, Kind, Section, Table
 from hotlap.report.locale import Phrases
+
+RANK_STAGES = 5  # as many columns as a terminal has room for beside the step itself
 
 
 def stage_name(name: str, say: Phrases) -> str:
@@ -48,7 +50,7 @@ def _stage_rows(view: Mapping[str, Any], say: Phrases) -> list[tuple[str | float
     return rows
 
 
-def _small_print(view: Mapping[str, Any], say: Phrases) -> str:
+def _small_print(view: Mapping[str, Any], say: Phrases) -> tuple[str, ...]:
     figures = {"coverage": view["coverage"], "overhead": view["overhead"], "per_step": view["probe"]["per_step_s"]}
     parts = [say("stages.coverage", figures)]
     inferred = [stage_name(name, say) for name, _ in held_time(view) if name in view["inferred"]]
@@ -58,7 +60,7 @@ def _small_print(view: Mapping[str, Any], say: Phrases) -> str:
         parts.append(say("stages.dropped", dropped=view["probe"]["dropped_steps"]))
     if (passes := view["step"]["backward_passes"]) and passes > 1:
         parts.append(say("stages.accumulation", passes=passes))
-    return " ".join(parts)
+    return tuple(parts)
 
 
 def warmup(view: Mapping[str, Any], say: Phrases) -> Section:
@@ -107,15 +109,23 @@ def ranks(view: Mapping[str, Any], say: Phrases) -> Section | None:
     """Step time of every rank, where there are several."""
     if len(view["ranks"]) < 2:
         return None
-    named = [stage for stage in Stage if any(each["stages"].get(stage, {"ms": 0})["ms"] for each in view["ranks"])]
+    named = _heaviest(view["ranks"])
     columns = (
         Column(say("column.rank"), Kind.NUMBER),
         Column(say("column.step"), Kind.NUMBER),
         Column("p95", Kind.NUMBER),
         *(Column(stage_name(stage, say), Kind.NUMBER) for stage in named),
+        Column(say("column.comm"), Kind.NUMBER),
     )
     rows = tuple(_rank_row(each, named, say) for each in view["ranks"])
     return Section("ranks", say("section.ranks"), (_slowest(view, say),), Table(columns, rows))
+
+
+def _heaviest(ranks: Sequence[Mapping[str, Any]]) -> list[Stage]:
+    """The stages that hold most time over all ranks, in the order of a step."""
+    held = {stage: sum(each["stages"].get(stage, {"ms": 0})["ms"] for each in ranks) for stage in Stage}
+    most = sorted((stage for stage in Stage if held[stage] > 0), key=lambda stage: -held[stage])[:RANK_STAGES]
+    return [stage for stage in Stage if stage in most]
 
 
 def _rank_row(rank: Mapping[str, Any], named: list[Stage], say: Phrases) -> tuple[str, ...]:
@@ -125,6 +135,7 @@ def _rank_row(rank: Mapping[str, Any], named: list[Stage], say: Phrases) -> tupl
         say.number(rank["step"]["ms_mean"], "ms"),
         say.number(rank["step"]["ms_p95"], "ms"),
         *(say.number(ms, "ms") if ms else "-" for ms in spent),
+        say.number(rank["comm_ms"], "ms"),
     )
 
 
@@ -132,5 +143,7 @@ def _slowest(view: Mapping[str, Any], say: Phrases) -> str:
     means = {each["rank"]: each["step"]["ms_mean"] for each in view["ranks"]}
     slowest = view["slowest_rank"]
     measured = [mean for mean in means.values() if mean is not None]
-    behind = means[slowest] - min(measured) if means[slowest] is not None else None
-    return say("ranks.slowest", rank=slowest, step=means[slowest], behind=behind)
+    step = means[slowest]
+    behind = step - min(measured) if step is not None else 0.0
+    # Ranks that exchange gradients wait for each other: their steps end together, and a difference is noise.
+    return say("ranks.slowest", rank=slowest, step=step, behind=behind if step and behind > 0.01 * step else None)

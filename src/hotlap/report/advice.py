@@ -1,0 +1,63 @@
+"""The commands that a report tells the user to type: only those that this hotlap has."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from hotlap.facts.diagnosis import HEALTHY
+
+# The one place to name a command once it exists: `tune` and `run` are then offered by themselves.
+COMMANDS = ("profile", "report", "diagnose", "explain", "knobs", "diff", "doctor")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line to type, and the key of the words that say what for."""
+
+    line: str
+    purpose: str
+
+
+def next_commands(view: Mapping[str, Any], commands: Collection[str] = COMMANDS) -> list[Command]:
+    """What to type after reading the report."""
+    offered: list[tuple[str, Command]] = []
+    if view["verdict"] is None:
+        offered.append(("profile", Command(f"hotlap profile --full {typed(view['job'])}", "next.profile_full")))
+    elif view["verdict"] != HEALTHY:
+        finding = view["findings"][0]
+        if finding["fixes"]:
+            offered.append(("tune", Command(f"hotlap tune {typed(view['job'])}", "next.tune")))
+        offered.append(("explain", explain(finding)))
+    offered.append(("report", Command(f"hotlap report {shlex.quote(view['run'])} --open", "next.open")))
+    return [command for needed, command in offered if needed in commands]
+
+
+def explain(finding: Mapping[str, Any]) -> Command:
+    """Shows a cause's card."""
+    return Command(f"hotlap explain {finding['cause']}", "next.explain")
+
+
+def apply_command(
+    fix: Mapping[str, Any], job: Mapping[str, Any], commands: Collection[str] = COMMANDS
+) -> Command | None:
+    """Applies a fix where that command exists, else shows what the setting does."""
+    if "run" in commands:
+        setting = shlex.quote(f"{fix['knob']}={fix['setting']}")
+        return Command(f"hotlap run --set {setting} {typed(job)}", "next.run")
+    if "knobs" in commands:
+        return Command(f"hotlap knobs show {fix['knob']}", "next.knobs")
+    return None
+
+
+def typed(job: Mapping[str, Any]) -> str:
+    """The job as it is typed behind `hotlap profile`: a script or `-m module` alone, any launcher behind `--`."""
+    words: Sequence[str] = job["argv"]
+    if words and PurePath(words[0]).name.startswith("python"):
+        rest = words[1:]
+        if rest and (rest[0] == "-m" or not rest[0].startswith("-")):
+            return shlex.join(rest)
+    return f"-- {shlex.join(words)}"

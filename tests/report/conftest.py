@@ -1,0 +1,183 @@
+"""Runs made in code: what a probe would have seen of them, without a probe, a disk or a clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Interval, Severity
+from hotlap.facts.host import Host
+from hotlap.facts.job import Job
+from hotlap.facts.timeline import (
+    Cadence, Dataset, Ending, Gauge, HotLine, Loader, Model, Optimizer, Pauses, Place, ProbeCost, Runtime, Stage,
+    Steps, SyncPoint, Timeline, Warmup, Worker,
+)  # fmt: skip
+from hotlap.report.view import profile_view
+
+MS = 1_000_000
+MIB = 2**20
+CWD = "/home/ada/printer"
+RUN = ".hotlap/runs/20261116-101500-train"
+SCALER = Place(f"{CWD}/dataset.py", 366, "__getitem__", "        x = self.scaler.transform(x)")
+BUILT = Place(f"{CWD}/train.py", 88, "main", "    loader = DataLoader(dataset, batch_size=512)")
+MIXES = {
+    "data-bound": {"data": 29.0, "transfer": 0.2, "forward": 4.1, "backward": 6.2, "optimizer": 1.1, "other": 0.4},
+    "healthy": {"data": 0.4, "forward": 12.3, "backward": 22.4, "optimizer": 3.0, "log": 0.2, "other": 0.3},
+}
+
+
+def make_steps(mix: dict[str, float], count: int, stall_every: int = 0) -> Steps:
+    """Steps whose stages scatter by a few percent; every so many steps the first stage stalls."""
+    dice = random.Random(7)
+    stages = {Stage(name): [round(ms * MS * dice.uniform(0.95, 1.05)) for _ in range(count)] for name, ms in mix.items()}
+    if stall_every:
+        first = next(iter(stages.values()))
+        for index in range(stall_every, count, stall_every):
+            first[index] *= 20
+    wall = [sum(column) for column in zip(*stages.values(), strict=True)]
+    start = [0]
+    for each in wall[:-1]:
+        start.append(start[-1] + each)
+    unseen = [-1] * count
+    return Steps(start[:count], wall, stages, [512] * count, unseen, unseen, [1] * count)
+
+
+def make_gauges(steps: Steps, growth: int = 3 * MIB) -> tuple[Gauge, ...]:
+    end = steps.start[-1] + steps.wall[-1]
+    return tuple(
+        Gauge(round(end * part), round(812 * MIB + growth * part), 1.21, 0.62, 0.05, 0.003, (0.97, 0.86))
+        for part in (index / 40 for index in range(41))
+    )
+
+
+def make_timeline(mix: dict[str, float], count: int = 212, **changes: Any) -> Timeline:
+    steps = make_steps(mix, count, changes.pop("stall_every", 0))
+    given: dict[str, Any] = {
+        "rank": 0,
+        "world": 1,
+        "pid": 4242,
+        "ending": Ending.WINDOW,
+        "steps": steps,
+        "steady_from": min(12, count),
+        "warmup": Warmup(3.21, 12, 1.4, 0.9, 2),
+        "runtime": Runtime(threads=2),
+        "probe": ProbeCost(18e-6, 0.0004, 14, 48_000),
+        "gauges": make_gauges(steps),
+    }
+    return Timeline(**{**given, **changes})
+
+
+def make_host(**changes: Any) -> Host:
+    given: dict[str, Any] = {
+        "system": "Linux 6.1",
+        "cpu": "AMD EPYC 7B13",
+        "cores": 2,
+        "physical_cores": 1,
+        "ram_bytes": 24 * 2**30,
+        "ram_free_bytes": 20 * 2**30,
+        "shm_bytes": None,
+        "shm_free_bytes": None,
+        "start_method": "fork",
+        "cpu_flags": ("avx2",),
+        "versions": {"python": "3.11.2", "torch": "2.13.0"},
+    }
+    return Host(**{**given, **changes})
+
+
+def starved() -> Timeline:
+    """Items that spend their time in one line, in two workers."""
+    dataset = Dataset("WindowDataset", 46_000, SCALER, 9_600, True, False)
+    loader = Loader(dataset, 512, 2, 2, False, False, True, place=BUILT, epochs=3, batches=212, startup_s=0.31)
+    return make_timeline(
+        MIXES["data-bound"],
+        stall_every=50,
+        model=Model("TCN", 1_200_000, 41, 33.0, ("float32",), ("cpu",), place=BUILT),
+        loaders=(loader,),
+        workers=(
+            Worker(0, 0, 106, 54_272, 3.9, 3.8, 0.12, 0.2, 3, 0.15),
+            Worker(0, 1, 106, 54_272, 3.8, 3.7, 0.12, 0.3, 3, 0.16),
+        ),
+        optimizers=(Optimizer("Adam", 64, 1_200_000, steps=212),),
+        lines=(
+            HotLine(SCALER, "scaler.transform", Stage.DATA, 0.71, 640, "worker"),
+            HotLine(Place(f"{CWD}/dataset.py", 370, "__getitem__", "return torch.from_numpy(x)"), "torch.from_numpy",
+                    Stage.DATA, 0.12, 108, "worker"),
+            HotLine(BUILT, "", Stage.OTHER, 0.6, 9),
+        ),
+        syncs=(SyncPoint(Place(f"{CWD}/train.py", 120, "main", "total += loss.item()"), ".item()", 212, 0.04),),
+        cadences=(Cadence(Stage.VALIDATE, 3, 0.9, 70.0, BUILT),),
+        pauses=Pauses(4, 0.05, 0.021),
+        inferred=(Stage.OPTIMIZER,),
+        epochs=3,
+    )  # fmt: skip
+
+
+def starved_diagnosis() -> Diagnosis:
+    evidence = {
+        "item_ms": 0.072, "item_cpu_ms": 0.07, "items": 512, "workers": 2, "cores": 2, "callee": "scaler.transform",
+        "line_share": 0.71,
+    }  # fmt: skip
+    fixes = (Fix("cache-dataset", "memory", 1.45, Interval(1.2, 1.7)), Fix("num-workers", "1", 0.02, None))
+    sync = {"sync_ms": 0.19, "syncs": 1, "call": ".item()", "lines": 1}
+    return Diagnosis((
+        Finding(Cause.ITEM_CPU_BOUND, Severity.CRITICAL, 0.70, evidence, SCALER, fixes),
+        Finding(Cause.HOST_SYNC, Severity.NOTE, 0.004, sync, Place(f"{CWD}/train.py", 120, "main", "total += loss.item()")),
+    ))  # fmt: skip
+
+
+def two_ranks() -> list[Timeline]:
+    """Rank 1 loads its data more slowly; rank 0 waits for it inside its backward pass."""
+    slow = {"data": 14.0, "forward": 10.0, "backward": 20.0, "optimizer": 2.0, "other": 0.5}
+    fast = {"data": 1.0, "forward": 10.0, "backward": 33.0, "optimizer": 2.0, "other": 0.5}
+    return [
+        make_timeline(slow, rank=1, world=2, pid=4243, comm_s=0.3),
+        make_timeline(fast, rank=0, world=2, comm_s=2.9),
+    ]
+
+
+def two_ranks_diagnosis() -> Diagnosis:
+    evidence = {"rank": 1, "ranks": 2, "own_ms": 46.5, "others_ms": 33.5, "stage": "data"}
+    return Diagnosis((Finding(Cause.STRAGGLER_RANK, Severity.WARNING, 0.28, evidence),))
+
+
+def job(cwd: str = CWD) -> Job:
+    return Job(("/usr/bin/python3", "train.py", "--epochs", "3"), cwd, "train")
+
+
+def nothing() -> Timeline:
+    return make_timeline(
+        {"data": 30.0, "forward": 3.0}, 3, steady_from=3, gauges=(), ending=Ending.CRASHED, warmup=Warmup(2.0, 3, 0.1)
+    )
+
+
+@pytest.fixture(scope="session")
+def views() -> dict[str, dict[str, Any]]:
+    """The views that golden files are drawn from, by name."""
+    host = make_host()
+    healthy = make_timeline(MIXES["healthy"], ending=Ending.FINISHED)
+    return {
+        "data-bound": profile_view(job(), host, [starved()], starved_diagnosis(), RUN),
+        "healthy": profile_view(job(), host, [healthy], Diagnosis(), RUN),
+        "multi-rank": profile_view(job(), host, two_ranks(), two_ranks_diagnosis(), RUN),
+        "nothing-measured": profile_view(job(), host, [nothing()], Diagnosis(), RUN),
+    }
+
+
+@pytest.fixture
+def timeline_of() -> Callable[..., Timeline]:
+    """Makes a timeline: `timeline_of({"data": 3.0}, count=100, rank=1)`."""
+    return make_timeline
+
+
+@pytest.fixture
+def view_of() -> Callable[..., dict[str, Any]]:
+    """Makes a view of timelines, with a diagnosis and the folder that the job ran in."""
+
+    def make(*timelines: Timeline, diagnosis: Diagnosis | None = None, cwd: Path | str = CWD, **host: Any) -> dict[str, Any]:
+        return profile_view(job(str(cwd)), make_host(**host), timelines, diagnosis or Diagnosis(), RUN)
+
+    return make
