@@ -239,6 +239,8 @@ class Gauge:
     stolen: float | None = None
     gpu_memory: int | None = None  # of the job's own processes, as the driver counts it
     gpu_memory_used: int | None = None  # by all processes on the job's GPUs
+    ram_free: int | None = None  # memory of the machine (or the container) that is still to be had
+    graph_tensors: int | None = None  # live tensors that hold on to an autograd graph
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,21 @@ class Pauses:
     count: int = 0
     seconds: float = 0.0
     longest_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ops:
+    """What kinds of operators a step consists of, seen under torch.profiler after the measured window.
+
+    `pointwise` (what a compiler fuses: activations, norms, dropout, arithmetic) and `matmul` (also convolutions)
+    are shares of the operators' time; `low_precision` and `misaligned` (a size that is no multiple of 8) are shares
+    of the time in `matmul`.
+    """
+
+    pointwise: float | None = None
+    matmul: float | None = None
+    low_precision: float | None = None
+    misaligned: float | None = None
 
 
 @dataclass(frozen=True)
@@ -288,6 +305,7 @@ class Timeline:
     boundary: str = "optimizer"  # what ends a step: optimizer | backward
     inferred: tuple[Stage, ...] = ()  # stages named from gaps between their neighbours
     comm_s: float | None = None  # steady time in collectives on the host's path
+    ops: Ops | None = None
 
     @property
     def steady_steps(self) -> int:

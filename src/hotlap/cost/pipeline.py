@@ -1,0 +1,122 @@
+"""How long a step takes under other loader settings.
+
+A step is as slow as the slowest of three: the consumer (compute plus taking over the batches), the producers (the
+work of a batch, spread over the workers) and the machine (all CPU time, spread over the cores). Without workers
+nothing overlaps. So items that need the CPU do not scale beyond the cores and take them from the training process,
+items that wait scale with the workers, and a batch that is cheap to make is dearer to hand over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import exp, log
+from typing import NamedTuple
+
+from hotlap.cost.prediction import Prediction
+from hotlap.facts.diagnosis import Interval
+
+# Hand-over of a batch between processes, measured on an idle two-core machine: per batch and per MiB. The worker
+# copies into shared memory; the consumer wakes up, maps it and unpickles.
+WORKER_BATCH_S, WORKER_MIB_S = 0.4e-3, 1.9e-3
+CONSUMER_BATCH_S, CONSUMER_MIB_S = 0.8e-3, 0.3e-3
+CACHED_ITEM_S = 3e-6  # indexing a tensor that is in memory
+COPY_BYTES_PER_S = 4e9  # one core, memory to memory
+
+
+class Setting(NamedTuple):
+    """Of a DataLoader."""
+
+    workers: int
+    prefetch: int = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """One batch: CPU and waiting time of fetching all its items, collating them, and its size."""
+
+    items: float
+    cpu_s: float
+    wait_s: float
+    collate_s: float
+    mib: float
+
+    @property
+    def seconds(self) -> float:
+        return self.cpu_s + self.wait_s + self.collate_s
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a step asks of the loader and of the machine. `observed_s` is the step as it was measured."""
+
+    work: Work
+    batches: float  # a step
+    compute_s: float  # a step, all but data
+    compute_cores: float  # that the training process keeps busy while it computes
+    observed_s: float
+
+
+class _Doubt(NamedTuple):
+    hand_over: float = 1.0
+    compute_cores: float | None = None
+    sharpness: float = 0.0
+
+
+# The corners of what is not known: the hand-over on this host, the cores that compute really needs, and how much two
+# parts of a pipeline that are equally slow hold each other up.
+_BRIGHT = _Doubt(hand_over=0.5, compute_cores=1.0, sharpness=20.0)
+_DARK = _Doubt(hand_over=2.0, sharpness=-4.0)
+
+
+def step_s(load: Load, setting: Setting, cores: int, doubt: _Doubt = _Doubt()) -> float:
+    """Seconds of a step under the setting."""
+    work = load.work
+    if setting.workers <= 0:
+        return load.compute_s + load.batches * work.seconds
+    taking = doubt.hand_over * (CONSUMER_BATCH_S + CONSUMER_MIB_S * work.mib)
+    giving = doubt.hand_over * (WORKER_BATCH_S + WORKER_MIB_S * work.mib)
+    compute_cores = load.compute_cores
+    if doubt.compute_cores is not None:
+        compute_cores = min(compute_cores, doubt.compute_cores)
+    consumer = load.compute_s + load.batches * taking
+    producers = load.batches * (work.seconds + giving) / setting.workers
+    busy = load.batches * (work.cpu_s + work.collate_s + giving + taking) + compute_cores * load.compute_s
+    sharpness = 6.0 + 2.0 * setting.prefetch + doubt.sharpness
+    return _smooth_max((consumer, producers, busy / cores), sharpness)
+
+
+def predict(load: Load, now: Setting, then: Setting, cores: int, after: Load | None = None) -> Prediction:
+    """The gain from `now` to `then`; `after` is the load where that changes too, as when items are cached."""
+    target = after or load
+    gains = [
+        step_s(load, now, cores, doubt) / step_s(target, then, cores, doubt) - 1.0
+        for doubt in (_Doubt(), _BRIGHT, _DARK)
+    ]
+    # Where the model misses the step that was measured, it will miss the next one about as much.
+    miss = abs(log(load.observed_s / step_s(load, now, cores))) + 0.05
+    low, high = (1.0 + min(gains)) * exp(-miss) - 1.0, (1.0 + max(gains)) * exp(miss) - 1.0
+    return Prediction(gains[0], Interval(low, high))
+
+
+def best_workers(load: Load, candidates: Iterable[int], cores: int, prefetch: int = 2) -> int:
+    """The fewest workers whose step is within 3 % of the quickest."""
+    times = {workers: step_s(load, Setting(workers, prefetch), cores) for workers in candidates}
+    quickest = min(times.values())
+    return min(workers for workers, time in times.items() if time <= 1.03 * quickest)
+
+
+def cached(load: Load) -> Load:
+    """The same load with all items in memory: what is left of an item is an index and a copy."""
+    work = load.work
+    fetch = work.items * CACHED_ITEM_S + work.mib * 2**20 / COPY_BYTES_PER_S
+    return replace(load, work=replace(work, cpu_s=min(work.cpu_s + work.wait_s, fetch), wait_s=0.0))
+
+
+def _smooth_max(parts: tuple[float, ...], sharpness: float) -> float:
+    """A little above the largest where another is close to it: finite queues do not smooth everything out."""
+    largest = max(parts)
+    if largest <= 0:
+        return 0.0
+    total: float = sum((part / largest) ** sharpness for part in parts)
+    return largest * total ** (1.0 / sharpness)

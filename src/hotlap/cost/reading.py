@@ -1,0 +1,83 @@
+"""The loader model's figures, read off a timeline."""
+
+from __future__ import annotations
+
+from hotlap.cost.pipeline import Load, Setting, Work
+from hotlap.facts.host import Host
+from hotlap.facts.summary import Summary
+from hotlap.facts.timeline import Loader, Stage, Timeline, Worker
+from hotlap.stats.quantile import median
+
+SATURATED = 0.85  # of all cores busy in the median: whoever waits then waits for a core
+
+
+def training_loader(timeline: Timeline) -> tuple[int, Loader] | None:
+    """The loader that feeds training: of several the one that gave most batches."""
+    feeding = [(index, loader) for index, loader in enumerate(timeline.loaders) if loader.training]
+    return max(feeding, key=lambda each: each[1].batches, default=None)
+
+
+def rows_of(timeline: Timeline, loader: int) -> list[Worker]:
+    """The workers of one loader that prepared anything."""
+    return [worker for worker in timeline.workers if worker.loader == loader and worker.batches > 0]
+
+
+def setting_of(loader: Loader) -> Setting:
+    """The loader's setting as the script built it."""
+    return Setting(loader.num_workers, loader.prefetch_factor or 2)
+
+
+def load_of(timeline: Timeline, summary: Summary, host: Host) -> Load | None:
+    """What training asks of its loader; None where no step or no batch was seen."""
+    found = training_loader(timeline)
+    if found is None or not summary.n:
+        return None
+    rows = rows_of(timeline, found[0])
+    if not rows:
+        return None
+    work = _work(rows, found[1], saturated(timeline, host.cores) is True)
+    step = summary.seconds / summary.n
+    compute = step - summary.ms(Stage.DATA) / 1e3
+    data_cpu = work.cpu_s + work.collate_s if found[1].num_workers == 0 else 0.0
+    batches = batches_per_step(timeline)
+    cores = _compute_cores(timeline, host, compute / step, batches * data_cpu / step)
+    return Load(work, batches, compute, cores, step)
+
+
+def batches_per_step(timeline: Timeline) -> float:
+    """Gradient accumulation takes several batches a step."""
+    micro = timeline.steps.micro[timeline.steady_from :]
+    return max(1.0, sum(micro) / len(micro)) if micro else 1.0
+
+
+def saturated(timeline: Timeline, cores: int) -> bool | None:
+    """Whether all cores were busy, by whomever; None where nobody looked."""
+    if not timeline.gauges:
+        return None
+    used = [sum(g.cores) if g.cores else g.cpu + g.workers_cpu + g.foreign_cpu for g in timeline.gauges]
+    return median(used) >= SATURATED * cores
+
+
+def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
+    batches = sum(row.batches for row in rows)
+    fetch = sum(row.fetch_s for row in rows) / batches
+    cpu = min(fetch, sum(row.cpu_s for row in rows) / batches)
+    # On a machine without a free core, an item that is not on the CPU waits for one: that is no I/O.
+    wait = 0.0 if starved_of_cores and cpu > 0 else fetch - cpu
+    return Work(
+        items=sum(row.items for row in rows) / batches,
+        cpu_s=cpu,
+        wait_s=wait,
+        collate_s=sum(row.collate_s for row in rows) / batches,
+        mib=(loader.batch_bytes or 0) / 2**20,
+    )
+
+
+def _compute_cores(timeline: Timeline, host: Host, compute_share: float, data_cpu_share: float) -> float:
+    """What the training process used, less its own loading; as many as it has threads where nobody looked."""
+    threads = max(1, min(timeline.runtime.threads, host.cores))
+    on_device = timeline.model is not None and any("cuda" in each for each in timeline.model.devices)
+    if not timeline.gauges or compute_share <= 0:
+        return 1.0 if on_device else float(threads)
+    used = median([gauge.cpu for gauge in timeline.gauges]) - data_cpu_share
+    return max(0.2, min(float(threads), used / compute_share))
