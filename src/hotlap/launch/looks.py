@@ -14,7 +14,7 @@ from hotlap.facts.timeline import Gauge
 
 
 class Usage(NamedTuple):
-    """One process since the look before. CPU shares: 1.0 is one core."""
+    """One process since the look before. CPU shares: 1.0 is one core. No memory left: it has just ended."""
 
     parent: int
     rss: int
@@ -56,9 +56,9 @@ class Look:
         return sum(each.rss for each in self.processes.values())
 
     def gauge(self, pid: int | None = None) -> Gauge | None:
-        """The look from where one training process stands (None: the root); None where it was not there."""
+        """The look from where one training process stands (None: the root); None where it is not there."""
         main = self.root if pid is None else pid
-        if main not in self.processes:
+        if main not in self.processes or not self.processes[main].rss:
             return None
         family = self._family(main)
         family_cpu = sum(each.own + each.reaped for each in family.values())

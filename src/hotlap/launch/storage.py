@@ -9,7 +9,6 @@ cannot be kept out.
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 import platform
@@ -30,6 +29,7 @@ MIN_BYTES = 4 * BLOCK_BYTES
 """Less than this says more about one seek than about the disk."""
 MAX_SECONDS = 2.0
 """For writing and for reading, each: a slow disk is measured on what it manages in this time."""
+DROPS = 5
 IN_MEMORY = {"tmpfs", "ramfs"}
 
 
@@ -44,16 +44,20 @@ def read_speed(folder: Path) -> Storage:
     kind = _file_system(folder)
     if kind in IN_MEMORY:
         raise NotMeasurableError(f"the folder lies in memory ({kind})")
+    try:
+        return _measure(folder)
+    except OSError as error:
+        raise NotMeasurableError(f"a test file failed: {error.strerror or error}") from None
+
+
+def _measure(folder: Path) -> Storage:
     room = shutil.disk_usage(folder).free // 10
     if room < MIN_BYTES:
         raise NotMeasurableError("the disk is full")
-    try:
-        with tempfile.TemporaryFile(dir=folder, prefix=".hotlap-", buffering=0) as file:
-            written = _write(file.fileno(), min(MAX_BYTES, room))
-            method = _bypass_cache(file.fileno(), written)
-            return Storage(str(folder), _read(file.fileno(), written), method)
-    except OSError as error:
-        raise NotMeasurableError(f"a test file failed: {error.strerror or error}") from None
+    with tempfile.TemporaryFile(dir=folder, prefix=".hotlap-", buffering=0) as file:
+        written = _write(file.fileno(), min(MAX_BYTES, room))
+        method = _bypass_cache(file.fileno(), written)
+        return Storage(str(folder), _read(file.fileno(), written), method)
 
 
 def _file_system(folder: Path) -> str:
@@ -80,9 +84,7 @@ def _bypass_cache(file: int, length: int) -> str:
     """Make the next read come from the disk, and say how."""
     import fcntl  # not there on Windows
 
-    _drop_cache(file)
-    if is_cached(file, length) is False:
-        _drop_cache(file)  # asking made the kernel read ahead
+    if drop_cache(file, length):
         return "pages dropped from the cache before reading"
     try:
         fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_DIRECT)
@@ -91,23 +93,39 @@ def _bypass_cache(file: int, length: int) -> str:
     return "O_DIRECT"
 
 
-def _drop_cache(file: int) -> None:
-    with contextlib.suppress(OSError):
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+def drop_cache(file: int, length: int) -> bool:
+    """Drop the file's pages; False where they are still there or the file system does not say.
+
+    The kernel passes over pages that it is just moving between its own lists, so it is asked more than once.
+    """
+    for _ in range(DROPS):
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        if (cached := is_cached(file, length)) is not True:
+            return cached is False
+    return False
 
 
 def is_cached(file: int, length: int) -> bool | None:
-    """Whether one of a few pages is in the page cache; None where the file system does not say."""
+    """Whether one of a few pages is in the page cache; None where the file system does not say.
+
+    Asking makes the kernel read on ahead, by megabytes on some disks: so it is told that reads will be
+    random, and asked from the end.
+    """
     page = bytearray(mmap.PAGESIZE)
-    for offset in range(0, length, max(length // 8, mmap.PAGESIZE)):
-        try:
-            os.preadv(file, [page], offset, os.RWF_NOWAIT)
-        except OSError as error:
-            if error.errno == errno.EAGAIN:
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+    try:
+        for offset in reversed(range(0, length, max(length // 8, mmap.PAGESIZE))):
+            try:
+                os.preadv(file, [page], offset, os.RWF_NOWAIT)
+            except BlockingIOError:
                 continue
-            return None
-        return True
-    return False
+            return True
+        return False
+    except OSError:
+        return None
+    finally:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL)
 
 
 def _read(file: int, length: int) -> float:

@@ -44,11 +44,11 @@ class Vitals:
         self._gpus.close()
 
     def look(self) -> Look | None:
-        """The job since the look before, or since construction; None when no process of it is left."""
+        """The job since the look before, or since construction; None when all its processes have ended."""
         before, now = self._before, self._read()
         self._before = now
         span = (now.t - before.t) / NS_PER_S
-        if not now.processes or span <= 0:
+        if not any(counts.rss for counts in now.processes.values()) or span <= 0:
             return None
         return Look(
             t=now.t,
