@@ -43,15 +43,23 @@ def test_what_is_read_is_what_was_written_and_no_two_pages_are_equal(disk):
     assert len(pages) == SMALL // 4096
 
 
-def test_the_cache_is_seen_when_it_is_there_and_gone_after_the_drop(disk):
+@pytest.fixture
+def cached_file(disk):
     with tempfile.TemporaryFile(dir=disk, buffering=0) as file:
         storage._write(file.fileno(), SMALL)
-        before = is_cached(file.fileno(), SMALL)
-        if before is None:
+        if is_cached(file.fileno(), SMALL) is None:
             pytest.skip("this file system does not tell what is cached")
-        assert before is True
-        assert drop_cache(file.fileno(), SMALL)
-        assert is_cached(file.fileno(), SMALL) is False
+        yield file.fileno()
+
+
+def test_what_was_just_written_is_seen_in_the_cache_and_can_be_dropped(cached_file):
+    assert is_cached(cached_file, SMALL) is True
+    assert drop_cache(cached_file, SMALL)
+
+
+def test_a_kernel_that_drops_nothing_is_found_out(cached_file, monkeypatch):
+    monkeypatch.setattr(storage.os, "posix_fadvise", lambda *arguments: None)
+    assert not drop_cache(cached_file, SMALL)
 
 
 def test_a_cache_that_cannot_be_dropped_is_bypassed(disk, monkeypatch):
