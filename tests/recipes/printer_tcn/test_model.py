@@ -9,7 +9,7 @@ import torch
 
 from hotlap_recipes.printer_tcn import INPUTS
 from hotlap_recipes.printer_tcn.dataset import PrintWindows, fit_scalers, load_prints
-from hotlap_recipes.printer_tcn.model import CausalConv, PrinterLoss, PrinterTCN
+from hotlap_recipes.printer_tcn.model import Block, CausalConv, PrinterLoss, PrinterTCN
 from hotlap_recipes.printer_tcn.physics import Belt
 
 
@@ -50,6 +50,16 @@ def test_an_output_sees_29_steps_back_and_no_further():
     (gradient,) = torch.autograd.grad(states[:, 50].sum(), inputs)
     reached = gradient.abs().sum(dim=(0, 2)).nonzero().flatten()
     assert (reached.min(), reached.max()) == (50 - 28, 50)
+
+
+@pytest.mark.parametrize("channels_out", [3, 5])
+def test_a_block_whose_convolutions_are_silent_passes_its_input_on(channels_out):
+    block = Block(3, channels_out, dilation=2)
+    for parameter in block.second.parameters():
+        torch.nn.init.zeros_(parameter)
+    signal = torch.rand(2, 3, 40)
+    assert torch.equal(block(signal), block.skip(signal).relu())
+    assert block(signal).any()
 
 
 def test_base_has_the_stated_blocks_and_tiny_is_much_smaller():
