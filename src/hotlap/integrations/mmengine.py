@@ -35,7 +35,12 @@ _PREPROCESSOR = "mmengine.model.base_model.data_preprocessor"
 _POINTS: dict[str, Points] = {
     **{module: {f"{runner}.save_checkpoint": Stage.CHECKPOINT} for module, runner in _RUNNERS.items()},
     _PREPROCESSOR: {},
-    "mmengine.runner.loops": {"ValLoop.run": Stage.VALIDATE, "TestLoop.run": Stage.VALIDATE},
+    "mmengine.runner.loops": {
+        "ValLoop.run": Stage.VALIDATE,
+        "TestLoop.run": Stage.VALIDATE,
+        # Sleeps for two seconds before it starts the loader again, outside of anything that torch sees.
+        "_InfiniteDataloaderIterator.__next__": Stage.DATA,
+    },
     "mmengine.visualization.visualizer": {f"Visualizer.{name}": stage for name, stage in _VISUALIZER.items()},
     "mmengine.hooks.checkpoint_hook": {
         "CheckpointHook._save_checkpoint": Stage.CHECKPOINT,
