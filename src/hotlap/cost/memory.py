@@ -33,7 +33,8 @@ def fit(items: int, item_bytes: int, free: int) -> Fit:
 def free_bytes(timeline: Timeline, host: Host) -> int:
     """Memory that is left while the job runs.
 
-    The least that a gauge saw; where none looked, what the host had before the job started, less the job's own peak.
+    The least that a gauge saw; where none looked, what the host had before the job started, less the job's
+    own peak.
     """
     seen = [gauge.ram_free for gauge in timeline.gauges if gauge.ram_free is not None]
     if seen:

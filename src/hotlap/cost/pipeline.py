@@ -1,23 +1,24 @@
 """How long a step takes under other loader settings.
 
-A step is as slow as the slowest of three: the consumer (compute plus taking over the batches), the producers (the
-work of a batch, spread over the workers) and the machine (all CPU time, spread over the cores). Without workers
-nothing overlaps. So items that need the CPU do not scale beyond the cores and take them from the training process,
-items that wait scale with the workers, and a batch that is cheap to make is dearer to hand over.
+A step is as slow as the slowest of three: the consumer (compute plus taking over the batches), the
+producers (the work of a batch, spread over the workers) and the machine (all CPU time, spread over the
+cores). Without workers nothing overlaps. So items that need the CPU do not scale beyond the cores and take
+them from the training process, items that wait scale with the workers, and a batch that is cheap to make is
+dearer to hand over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp, fsum, log
 from typing import NamedTuple
 
 from hotlap.cost.prediction import Prediction
 from hotlap.facts.diagnosis import Interval
 
-# Hand-over of a batch between processes, measured on an idle two-core machine: per batch and per MiB. The worker
-# copies into shared memory; the consumer wakes up, maps it and unpickles.
+# Hand-over of a batch between processes, measured on an idle two-core machine: per batch and per MiB. The
+# worker copies into shared memory; the consumer wakes up, maps it and unpickles.
 WORKER_BATCH_S, WORKER_MIB_S = 0.4e-3, 1.9e-3
 CONSUMER_BATCH_S, CONSUMER_MIB_S = 0.8e-3, 0.3e-3
 CACHED_ITEM_S = 3e-6  # indexing a tensor that is in memory
@@ -63,13 +64,14 @@ class _Doubt(NamedTuple):
     sharpness: float = 0.0
 
 
-# The corners of what is not known: the hand-over on this host, the cores that compute really needs, and how much two
-# parts of a pipeline that are equally slow hold each other up.
+# The corners of what is not known: the hand-over on this host, the cores that compute really needs, and how
+# much two parts of a pipeline that are equally slow hold each other up.
+_EXPECTED = _Doubt()
 _BRIGHT = _Doubt(hand_over=0.5, compute_cores=1.0, sharpness=20.0)
 _DARK = _Doubt(hand_over=2.0, sharpness=-4.0)
 
 
-def step_s(load: Load, setting: Setting, cores: int, doubt: _Doubt = _Doubt()) -> float:
+def step_s(load: Load, setting: Setting, cores: int, doubt: _Doubt = _EXPECTED) -> float:
     """Seconds of a step under the setting."""
     work = load.work
     if setting.workers <= 0:
@@ -91,7 +93,7 @@ def predict(load: Load, now: Setting, then: Setting, cores: int, after: Load | N
     target = after or load
     gains = [
         step_s(load, now, cores, doubt) / step_s(target, then, cores, doubt) - 1.0
-        for doubt in (_Doubt(), _BRIGHT, _DARK)
+        for doubt in (_EXPECTED, _BRIGHT, _DARK)
     ]
     # Where the model misses the step that was measured, it will miss the next one about as much.
     miss = abs(log(load.observed_s / step_s(load, now, cores))) + 0.05
@@ -118,5 +120,5 @@ def _smooth_max(parts: tuple[float, ...], sharpness: float) -> float:
     largest = max(parts)
     if largest <= 0:
         return 0.0
-    total: float = sum((part / largest) ** sharpness for part in parts)
-    return largest * total ** (1.0 / sharpness)
+    total = fsum(pow(part / largest, sharpness) for part in parts)
+    return largest * float(total ** (1.0 / sharpness))

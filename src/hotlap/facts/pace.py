@@ -1,8 +1,8 @@
 """Which rank sets the pace.
 
-Ranks that synchronise all show the same wall time: the fast ones wait for the slow one, inside collectives. So a
-rank is judged by its own work: its step without the time in collectives, or, where that was not measured, without
-the backward pass and the optimizer, in which the waiting happens.
+Ranks that synchronise all show the same wall time: the fast ones wait for the slow one, inside collectives.
+So a rank is judged by its own work: its step without the time in collectives, or, where that was not
+measured, without the backward pass and the optimizer, in which the waiting happens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The steps that a probe saw, each as exposed time per stage, with what else was seen beside them.
 
-Times are integers in nanoseconds on the machine's monotonic clock, counted from the moment the probe attached.
-None means: not measured. Absent is not zero.
+Times are integers in nanoseconds on the machine's monotonic clock, counted from the moment the probe
+attached. None means: not measured. Absent is not zero.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Place:
 class Steps:
     """One column per quantity, one entry per step, oldest first.
 
-    `wall` runs from the end of the step before to the end of this one, so walls add up to the run; `stages` holds
-    the exposed time of each stage and its values add up to `wall`. `tokens` are the positions of a batch that hold data,
-    `padded` those that only fill it up; these two and `samples` are -1 where they were not seen. `micro` counts backward
-    passes: more than one a step is gradient accumulation.
+    `wall` runs from the end of the step before to the end of this one, so walls add up to the run; `stages`
+    holds the exposed time of each stage and its values add up to `wall`. `tokens` are the positions of a
+    batch that hold data, `padded` those that only fill it up; these two and `samples` are -1 where they
+    were not seen. `micro` counts backward passes: more than one a step is gradient accumulation.
     """
 
     start: Sequence[int]
@@ -82,8 +82,9 @@ class Warmup:
 class Worker:
     """One DataLoader worker (`worker` -1: the main process, where num_workers is 0). Seconds, summed.
 
-    `fetch_s` is `__getitem__`, `cpu_s` the CPU time inside it, `wait_s` the time between batches: handing over, and
-    waiting for the next request. `startups` counts how often it was started, `startup_s` what that took in all.
+    `fetch_s` is `__getitem__`, `cpu_s` the CPU time inside it, `wait_s` the time between batches: handing
+    over, and waiting for the next request. `startups` counts how often it was started, `startup_s` what
+    that took in all.
     """
 
     loader: int
@@ -220,9 +221,9 @@ class Runtime:
 class Gauge:
     """One look at the process and the machine: bytes, and CPU shares where 1.0 is one core.
 
-    `rss` is of the training process alone; `tree_rss` adds its descendants and counts shared pages once for each
-    of them. `foreign_cpu` is used by others on the cores that the job may use, `stolen` by other guests of the
-    hypervisor.
+    `rss` is of the training process alone; `tree_rss` adds its descendants and counts shared pages once for
+    each of them. `foreign_cpu` is used by others on the cores that the job may use, `stolen` by other
+    guests of the hypervisor.
     """
 
     t: int
@@ -256,9 +257,9 @@ class Pauses:
 class Ops:
     """What kinds of operators a step consists of, seen under torch.profiler after the measured window.
 
-    `pointwise` (what a compiler fuses: activations, norms, dropout, arithmetic) and `matmul` (also convolutions)
-    are shares of the operators' time; `low_precision` and `misaligned` (a size that is no multiple of 8) are shares
-    of the time in `matmul`.
+    `pointwise` (what a compiler fuses: activations, norms, dropout, arithmetic) and `matmul` (also
+    convolutions) are shares of the operators' time; `low_precision` and `misaligned` (a size that is no
+    multiple of 8) are shares of the time in `matmul`.
     """
 
     pointwise: float | None = None
