@@ -1,0 +1,89 @@
+"""What exposed data time consists of, and which line holds it.
+
+Without workers a step waits for exactly what loading does. With workers it waits while they are busy: the exposed time is
+split as the workers' time was. What they did not spend on items and collating, they handed over or stood idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hotlap.cost.pipeline import Load, Setting
+from hotlap.cost.reading import load_of, rows_of, setting_of, training_loader
+from hotlap.facts.timeline import HotLine, Loader, Place, Stage, Timeline, Worker
+from hotlap.ports.rule import Sight
+
+
+@dataclass(frozen=True)
+class Input:
+    """The loader that feeds training. `cpu`, `wait`, `collate` and `rest` are shares of the step; they add up to `data`."""
+
+    loader: Loader
+    load: Load
+    data: float
+    cpu: float
+    wait: float
+    collate: float
+    busy: float  # share of their life that the workers prepared batches; 1 without workers
+
+    @property
+    def rest(self) -> float:
+        return max(0.0, self.data - self.cpu - self.wait - self.collate)
+
+    @property
+    def setting(self) -> Setting:
+        return setting_of(self.loader)
+
+    @property
+    def item_ms(self) -> float:
+        work = self.load.work
+        return (work.cpu_s + work.wait_s) * 1e3 / max(1.0, work.items)
+
+
+def input_of(sight: Sight) -> Input | None:
+    """The input side of the pace-setting rank; None where no loader, no batch or no steady step was seen."""
+    found = training_loader(sight.timeline)
+    load = load_of(sight.timeline, sight.summary, sight.host)
+    if found is None or load is None or load.work.seconds <= 0:
+        return None
+    index, loader = found
+    data = sight.summary.share(Stage.DATA)
+    busy = _busy(sight, rows_of(sight.timeline, index)) if loader.num_workers else _loading(load, data)
+    scale = data * busy / load.work.seconds
+    work = load.work
+    return Input(loader, load, data, work.cpu_s * scale, work.wait_s * scale, work.collate_s * scale, busy)
+
+
+def _loading(load: Load, data: float) -> float:
+    """Without workers: the part of the data stage that the batch's work explains."""
+    exposed = data * load.observed_s
+    return min(1.0, load.batches * load.work.seconds / exposed) if exposed > 0 else 1.0
+
+
+def _busy(sight: Sight, rows: list[Worker]) -> float:
+    work = sum(row.fetch_s + row.collate_s for row in rows)
+    life = work + sum(row.wait_s for row in rows)
+    # While the run validates or saves, the queue is full and the workers rest: that is no sign of spare capacity.
+    resting = life * sight.summary.share(Stage.VALIDATE, Stage.CHECKPOINT)
+    return min(1.0, work / max(work, life - resting))
+
+
+def item_line(timeline: Timeline, workers: int) -> HotLine | None:
+    """The line that held most of the item time, where the items are made."""
+    return top_line(timeline, Stage.DATA, "worker" if workers else "main")
+
+
+def top_line(timeline: Timeline, stage: Stage, role: str = "main") -> HotLine | None:
+    """The line that the sampler met most often in that stage."""
+    lines = [line for line in timeline.lines if line.stage is stage and line.role == role]
+    return max(lines, key=lambda line: line.share, default=None)
+
+
+def line_evidence(line: HotLine | None) -> Mapping[str, float | str | None]:
+    """The two figures that every cause with a line gives."""
+    return {"callee": line.callee if line else None, "line_share": line.share if line else None}
+
+
+def line_place(line: HotLine | None, otherwise: Place | None) -> Place | None:
+    return line.place if line else otherwise

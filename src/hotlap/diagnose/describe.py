@@ -1,0 +1,132 @@
+"""From the probe's plain portraits to facts: loaders, model, optimizers, switches, cadences, pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hotlap.diagnose.attribute import Attribution, LoaderUse
+from hotlap.facts.timeline import (
+    Cadence,
+    Dataset,
+    Loader,
+    Model,
+    Optimizer,
+    Pauses,
+    Place,
+    Runtime,
+    Stage,
+    Steps,
+    SyncPoint,
+)
+
+_OCCASIONAL = (Stage.LOG, Stage.VALIDATE, Stage.CHECKPOINT)
+_MOST_SYNCS = 40
+Facts = Mapping[str, Any]
+
+
+def place(plain: Sequence[Any] | None) -> Place | None:
+    return Place(*plain[:3]) if plain else None
+
+
+def loaders(facts: Facts, seen: Attribution) -> tuple[Loader, ...]:
+    """The loaders that were iterated, in the order in which they were first met."""
+    portraits = facts.get("loaders", ())
+    return tuple(
+        _loader(portrait, seen.loaders.get(number, LoaderUse()))
+        for number, portrait in enumerate(portraits)
+        if portrait.get("dataset")
+    )
+
+
+def _loader(portrait: Facts, use: LoaderUse) -> Loader:
+    return Loader(
+        dataset=Dataset(
+            kind=portrait["dataset"],
+            length=portrait.get("length"),
+            place=place(portrait.get("dataset_place")),
+            item_bytes=portrait.get("item_bytes"),
+            deterministic=portrait.get("deterministic"),
+            draws_random=portrait.get("draws_random"),
+        ),
+        batch_size=portrait.get("batch_size"),
+        num_workers=portrait.get("num_workers", 0),
+        prefetch_factor=portrait.get("prefetch_factor"),
+        persistent_workers=portrait.get("persistent_workers", False),
+        pin_memory=portrait.get("pin_memory", False),
+        shuffle=portrait.get("shuffle"),
+        drop_last=portrait.get("drop_last", False),
+        start_method=portrait.get("start_method", "fork"),
+        iterable=portrait.get("iterable", False),
+        place=place(portrait.get("place")),
+        epochs=portrait.get("epochs", 0),
+        batches=use.batches + use.validation_batches,
+        wait_s=use.wait_ns / 1e9,
+        startup_s=use.startup_ns / 1e9,
+        batch_bytes=portrait.get("batch_bytes"),
+        worker_threads=portrait.get("worker_threads"),
+        training=use.batches > 0,
+    )
+
+
+def model(facts: Facts) -> Model | None:
+    portrait = facts.get("model")
+    if not portrait:
+        return None
+    return Model(
+        kind=portrait["kind"],
+        parameters=portrait["parameters"],
+        modules=portrait["modules"],
+        calls_per_step=portrait.get("calls_per_step"),
+        dtypes=tuple(portrait["dtypes"]),
+        devices=tuple(portrait["devices"]),
+        compiled=portrait["compiled"],
+        place=place(portrait.get("place")),
+    )
+
+
+def optimizers(facts: Facts, seen: Attribution) -> tuple[Optimizer, ...]:
+    return tuple(
+        Optimizer(**portrait, steps=seen.optimizer_steps[number])
+        for number, portrait in enumerate(facts.get("optimizers", ()))
+        if portrait
+    )
+
+
+def runtime(facts: Facts) -> Runtime:
+    plain = facts.get("runtime") or {}
+    return Runtime(
+        threads=plain.get("threads", 0),
+        autocast=facts.get("autocast"),
+        grad_scaler=facts.get("grad_scaler", False),
+        debug=tuple(plain.get("debug", ())),
+        tf32=plain.get("tf32", False),
+        cudnn_benchmark=plain.get("cudnn_benchmark", False),
+        framework=facts.get("framework", "plain"),
+        backend=plain.get("backend"),
+    )
+
+
+def syncs(facts: Facts) -> tuple[SyncPoint, ...]:
+    """The lines with most synchronisations by time, then by count."""
+    rows = sorted(facts.get("syncs", ()), key=lambda row: (-row[5], -row[4]))[:_MOST_SYNCS]
+    return tuple(
+        SyncPoint(Place(file, line, function), call, count, spent / 1e9)
+        for file, line, function, call, count, spent in rows
+    )
+
+
+def cadences(steps: Steps, steady: int) -> tuple[Cadence, ...]:
+    """How often the occasional stages came in the steady state, and what they took."""
+    found = []
+    for stage in _OCCASIONAL:
+        column = steps.stages[stage][steady:]
+        times = [spent for spent in column if spent > 0]
+        if times:
+            found.append(Cadence(stage, len(times), sum(times) / 1e9, len(column) / len(times)))
+    return tuple(found)
+
+
+def pauses(collections: Sequence[tuple[int, int]], since: int) -> Pauses:
+    times = [end - start for start, end in collections if start >= since]
+    return Pauses(len(times), sum(times) / 1e9, max(times, default=0) / 1e9)

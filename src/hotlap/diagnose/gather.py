@@ -1,0 +1,183 @@
+"""Reads what the probe left behind and makes it a Timeline per training process."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotlap.diagnose import describe
+from hotlap.diagnose.attribute import Attribution, attribute
+from hotlap.diagnose.lines import hot_lines, merge
+from hotlap.diagnose.tally import combine, tally
+from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
+from hotlap.probe.marks import Kind
+from hotlap.stats.steady import steady_from
+
+_MARK_NS = 500  # an assumed cost of a mark, for a run too short to calibrate it
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The files of one process."""
+
+    pid: int
+    facts: Mapping[str, Any]
+    marks: array[int]
+    samples: array[int]
+
+    @property
+    def is_worker(self) -> bool:
+        return self.facts.get("role") == "worker"
+
+
+def read_recordings(folder: Path) -> list[Recording]:
+    """All processes that left marks, also those that were killed before they could describe themselves."""
+    pids = sorted(int(path.stem) for path in folder.glob("*.marks") if path.stem.isdigit())
+    return [
+        Recording(pid, _facts(folder, pid), read_integers(folder / f"{pid}.marks"), read_integers(folder / f"{pid}.samples"))
+        for pid in pids
+    ]
+
+
+def read_integers(path: Path) -> array[int]:
+    """The whole numbers of a file; a torn last one is left away."""
+    values = array("q")
+    if path.is_file():
+        content = path.read_bytes()
+        values.frombytes(content[: len(content) // 8 * 8])
+    return values
+
+
+def timelines(
+    recordings: Sequence[Recording], ending: Ending, end: int, gauges: Mapping[int, Sequence[Gauge]]
+) -> tuple[Timeline, ...]:
+    """A timeline per rank; of several processes of one rank (a script run twice) the one with the most steps."""
+    by_rank: dict[int, Timeline] = {}
+    for recording in recordings:
+        if recording.is_worker:
+            continue
+        timeline = _timeline(recording, recordings, ending, end, gauges.get(recording.pid, ()))
+        known = by_rank.get(timeline.rank)
+        if len(timeline.steps) and (known is None or len(known.steps) < len(timeline.steps)):
+            by_rank[timeline.rank] = timeline
+    return tuple(by_rank[rank] for rank in sorted(by_rank))
+
+
+def _timeline(
+    recording: Recording, recordings: Sequence[Recording], ending: Ending, end: int, gauges: Sequence[Gauge]
+) -> Timeline:
+    facts = recording.facts
+    seen = attribute(recording.marks, facts.get("ended_at", end))
+    steps = seen.steps()
+    steady = steady_from(steps.wall, seen.columns.compiled)
+    since = steps.start[steady] if steady < len(steps) else seen.last
+    workers, worker_lines = _workers(recording, recordings, seen)
+    runtime = facts.get("runtime") or {}
+    return Timeline(
+        rank=_first(runtime.get("rank"), facts.get("rank"), 0),
+        world=_first(runtime.get("world"), facts.get("world"), 1),
+        pid=recording.pid,
+        ending=Ending.WINDOW if facts.get("window_done") else ending,
+        steps=steps,
+        steady_from=steady,
+        warmup=_warmup(seen, steady),
+        runtime=describe.runtime(facts),
+        probe=_probe_cost(recording, seen),
+        model=describe.model(facts),
+        loaders=describe.loaders(facts, seen),
+        workers=workers,
+        optimizers=describe.optimizers(facts, seen),
+        lines=tuple(_main_lines(recording, seen, since) + worker_lines),
+        syncs=describe.syncs(facts),
+        cadences=describe.cadences(steps, steady),
+        gauges=tuple(gauges),
+        pauses=describe.pauses(seen.overlays[Kind.COLLECT], since),
+        epochs=max((each.get("epochs", 0) for each in facts.get("loaders", ())), default=0),
+        boundary=seen.boundary,
+        inferred=seen.inferred,
+        comm_s=_comm_seconds(seen, since),
+    )
+
+
+def _warmup(seen: Attribution, steady: int) -> Warmup:
+    compiles = seen.overlays[Kind.COMPILE]
+    return Warmup(
+        startup_s=seen.first / 1e9,
+        steps=steady,
+        seconds=sum(seen.columns.wall[:steady]) / 1e9,
+        compile_s=sum(end - start for start, end in compiles) / 1e9,
+        compiles=len(compiles),
+    )
+
+
+def _main_lines(recording: Recording, seen: Attribution, since: int) -> list[HotLine]:
+    table = (recording.facts.get("sampler") or {}).get("lines", ())
+    return hot_lines(recording.samples, table, seen.spans, since, "main")
+
+
+def _workers(
+    main: Recording, recordings: Sequence[Recording], seen: Attribution
+) -> tuple[tuple[Worker, ...], list[HotLine]]:
+    workers = [each.worker(loader, -1) for loader, each in tally(main.marks).items() if loader >= 0]
+    by_pid = {each.pid: each for each in recordings}
+    lines: list[list[HotLine]] = []
+    for loader, portrait in enumerate(main.facts.get("loaders", ())):
+        starts = seen.loaders[loader].starts if loader in seen.loaders else []
+        for pid, number in portrait.get("worker_pids", {}).items():
+            recording = by_pid.get(int(pid))
+            if recording is not None:
+                worker, hot = _worker(recording, loader, number, starts)
+                workers += worker
+                lines.append(hot)
+    return combine(workers), merge(lines)
+
+
+def _worker(
+    recording: Recording, loader: int, number: int, starts: Sequence[int]
+) -> tuple[list[Worker], list[HotLine]]:
+    tallies = tally(recording.marks)
+    if -1 not in tallies:
+        return [], []
+    own = tallies[-1]
+    begun = max((start for start in starts if start <= own.first), default=own.first)
+    table = (recording.facts.get("sampler") or {}).get("lines", ())
+    lines = hot_lines(recording.samples, table, own.spans, 0, "worker")
+    return [own.worker(loader, number, own.first - begun)], lines
+
+
+def _probe_cost(recording: Recording, seen: Attribution) -> ProbeCost:
+    facts = recording.facts
+    steps = max(1, len(seen.columns.wall) + seen.dropped_steps)
+    marks = facts.get("marks", len(recording.marks))
+    sampler_ns = (facts.get("sampler") or {}).get("cpu_ns", 0)
+    spent = marks * facts.get("mark_ns", _MARK_NS) + sampler_ns
+    wall = max(1, seen.last - seen.first)
+    return ProbeCost(
+        per_step_s=spent / steps / 1e9,
+        share=spent / wall,
+        marks_per_step=marks / steps,
+        bytes=(len(recording.marks) + len(recording.samples)) * 8,
+        dropped_steps=seen.dropped_steps,
+        faults=tuple(facts.get("faults", ())),
+    )
+
+
+def _comm_seconds(seen: Attribution, since: int) -> float | None:
+    spent = [end - start for start, end in seen.overlays[Kind.COMM] if start >= since]
+    return sum(spent) / 1e9 if spent else None
+
+
+def _facts(folder: Path, pid: int) -> Mapping[str, Any]:
+    try:
+        facts = json.loads((folder / f"{pid}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _first(*candidates: Any) -> int:
+    return next(int(each) for each in candidates if each is not None)

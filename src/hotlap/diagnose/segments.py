@@ -1,0 +1,167 @@
+"""Gives every moment of one step a stage: the innermost open mark, or, in a gap, what its neighbours say.
+
+A gap between forward and backward is the loss, so forward; one between backward and the optimizer's step is clipping or
+scaling, so optimizer. Where a script has no DataLoader the gap before forward is data; where it has no optimizer the
+gap after backward is its update. All else stays `other`, and the stack sampler names its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hotlap.facts.timeline import Stage
+from hotlap.probe.marks import EVAL_ON, TRAIN_ON, Kind
+
+GAP = -1
+
+STAGES = tuple(Stage)
+_STAGE_OF_KIND = {
+    Kind.DATA: Stage.DATA,
+    Kind.LOADER: Stage.DATA,
+    Kind.TRANSFER: Stage.TRANSFER,
+    Kind.FORWARD: Stage.FORWARD,
+    Kind.EVAL_FORWARD: Stage.FORWARD,
+    Kind.BACKWARD: Stage.BACKWARD,
+    Kind.OPTIMIZER: Stage.OPTIMIZER,
+    Kind.STEP: Stage.OPTIMIZER,
+    Kind.LOG: Stage.LOG,
+    Kind.VALIDATE: Stage.VALIDATE,
+    Kind.CHECKPOINT: Stage.CHECKPOINT,
+}
+STAGE_INDEX = {int(kind): STAGES.index(stage) for kind, stage in _STAGE_OF_KIND.items()} | {
+    GAP: STAGES.index(Stage.OTHER)
+}
+
+_OWN = frozenset({Kind.LOG, Kind.CHECKPOINT})  # keep their name inside validation
+_TRAINING = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.STEP})
+_ANCHORS = frozenset(
+    {Kind.DATA, Kind.LOADER, Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.STEP, Kind.VALIDATE, Kind.CHECKPOINT}
+)
+_AFTER_FORWARD = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.STEP})
+_UPDATE = frozenset({Kind.OPTIMIZER, Kind.STEP})
+
+
+@dataclass
+class Segment:
+    """A stretch of time under one kind of work; EVAL_ON and TRAIN_ON are moments, of no length."""
+
+    start: int
+    end: int
+    kind: int
+    samples: int = -1
+    tokens: int = -1
+    padded: int = -1
+    loader: int = -1
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is true of the whole run, and decides how gaps are read."""
+
+    has_loader: bool = True
+    has_optimizer: bool = True
+    inferred: set[Stage] = field(default_factory=set)
+
+
+def name_gaps(segments: list[Segment], traits: Traits) -> None:
+    """Rename segments in place until only true gaps are left as GAP."""
+    _find_validation(segments)
+    _eval_forwards_are_forwards(segments)
+    following = _next_anchors(segments)
+    forwards = any(each.kind == Kind.FORWARD for each in segments)
+    before, backward_seen = GAP, False
+    for segment, after in zip(segments, following, strict=True):
+        if segment.kind == GAP or (segment.kind == Kind.STEP and before == Kind.FORWARD and after == Kind.BACKWARD):
+            segment.kind = _name(before, after, backward_seen, forwards, traits)
+            if segment.kind == GAP:
+                continue
+        if segment.kind in _ANCHORS:
+            before = segment.kind
+            backward_seen = backward_seen or segment.kind == Kind.BACKWARD
+
+
+def _name(before: int, after: int, backward_seen: bool, forwards: bool, traits: Traits) -> int:
+    if before == Kind.FORWARD and after in _AFTER_FORWARD:
+        return Kind.FORWARD
+    if backward_seen and before in (Kind.BACKWARD, Kind.OPTIMIZER) and after in _UPDATE:
+        return Kind.OPTIMIZER
+    if not traits.has_optimizer and before == Kind.BACKWARD:
+        traits.inferred.add(Stage.OPTIMIZER)
+        return Kind.OPTIMIZER
+    if not forwards and after == Kind.BACKWARD and (traits.has_loader or before == Kind.DATA):
+        traits.inferred.add(Stage.FORWARD)
+        return Kind.FORWARD
+    if not traits.has_loader and after in (Kind.FORWARD, Kind.OPTIMIZER) and not backward_seen:
+        traits.inferred.add(Stage.DATA)
+        return Kind.DATA
+    return GAP
+
+
+def _next_anchors(segments: Sequence[Segment]) -> list[int]:
+    following, after = [GAP] * len(segments), GAP
+    for index in range(len(segments) - 1, -1, -1):
+        following[index] = after
+        if segments[index].kind in _ANCHORS:
+            after = segments[index].kind
+    return following
+
+
+def _find_validation(segments: list[Segment]) -> None:
+    """Batches that only met forward passes without gradients, and what lies between eval() and train()."""
+    kinds = {each.kind for each in segments}
+    if EVAL_ON in kinds:
+        _bracketed_validation(segments)
+    if Kind.EVAL_FORWARD in kinds:
+        _batches_of_validation(segments)
+
+
+def _bracketed_validation(segments: list[Segment]) -> None:
+    opened: int | None = None
+    for index, segment in enumerate(segments):
+        if segment.kind == EVAL_ON and opened is None:
+            opened = index
+        elif segment.kind in _TRAINING:
+            opened = None
+        elif segment.kind == TRAIN_ON and opened is not None:
+            _make_validation(segments[opened:index])
+            opened = None
+
+
+def _batches_of_validation(segments: list[Segment]) -> None:
+    follows = False
+    for group in _batches(segments):
+        kinds = {each.kind for each in group}
+        fetched_nothing = not kinds & {Kind.FORWARD, Kind.EVAL_FORWARD, Kind.BACKWARD, Kind.STEP}
+        follows = not kinds & _TRAINING and (Kind.EVAL_FORWARD in kinds or (follows and fetched_nothing))
+        if follows:
+            _make_validation(group)
+
+
+def _batches(segments: Sequence[Segment]) -> Iterable[list[Segment]]:
+    """Segments from one batch's fetch to the next; what precedes the first fetch is no batch."""
+    group: list[Segment] = []
+    fetched = False
+    for segment in segments:
+        begins = segment.kind in (Kind.DATA, Kind.LOADER)
+        if begins and fetched:
+            yield group
+            group, fetched = [], False
+        if begins or group:
+            group.append(segment)
+            fetched = fetched or segment.kind == Kind.DATA
+    if group:
+        yield group
+
+
+def _make_validation(segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        if segment.kind not in _OWN and segment.kind < EVAL_ON:
+            segment.kind = Kind.VALIDATE
+
+
+def _eval_forwards_are_forwards(segments: Iterable[Segment]) -> None:
+    """What is left is a teacher, or a script that trains in eval mode."""
+    for segment in segments:
+        if segment.kind == Kind.EVAL_FORWARD:
+            segment.kind = Kind.FORWARD

@@ -1,0 +1,111 @@
+"""What happened inside DataLoader's workers, or inside the main process where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hotlap.facts.timeline import Worker
+from hotlap.probe import marks
+from hotlap.probe.marks import Kind
+
+_FETCH_IN, _FETCH_OUT = marks.enter(Kind.FETCH), marks.leave(Kind.FETCH)
+_COLLATE_IN, _COLLATE_OUT = marks.enter(Kind.COLLATE), marks.leave(Kind.COLLATE)
+
+
+@dataclass
+class Tally:
+    """Sums over the batches that one process made for one loader."""
+
+    batches: int = 0
+    items: int = 0
+    fetch_ns: int = 0  # without collate
+    collate_ns: int = 0
+    cpu_ns: int = 0
+    first: int = -1
+    last: int = 0
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def wait_ns(self) -> int:
+        return max(0, self.last - self.first - self.fetch_ns - self.collate_ns)
+
+    def worker(self, loader: int, number: int, startup_ns: int = 0) -> Worker:
+        return Worker(
+            loader=loader,
+            worker=number,
+            batches=self.batches,
+            items=self.items,
+            fetch_s=self.fetch_ns / 1e9,
+            cpu_s=self.cpu_ns / 1e9,
+            collate_s=self.collate_ns / 1e9,
+            wait_s=self.wait_ns / 1e9,
+            startup_s=startup_ns / 1e9,
+        )
+
+
+def tally(raw: Sequence[int]) -> dict[int, Tally]:
+    """Tallies by loader. In a worker no loader is named, and there is one tally under -1."""
+    tallies: dict[int, Tally] = {}
+    pending: list[Tally] = []
+    current, collate_in = Tally(), -1
+    for mark in raw:
+        code, value = mark & 255, mark >> 8
+        if code == _FETCH_IN:
+            current = Tally(first=value)
+        elif code == _COLLATE_IN:
+            collate_in = value
+        elif code == _COLLATE_OUT and collate_in >= 0:
+            current.collate_ns += value - collate_in
+        elif code == _FETCH_OUT and current.first >= 0:
+            current.last = value
+            current.fetch_ns = value - current.first - current.collate_ns
+            current.batches = 1
+            pending.append(current)
+        elif code == marks.ITEMS:
+            current.items = value
+        elif code == marks.FETCH_CPU:
+            current.cpu_ns = value
+        elif code == marks.LOADER_ID:
+            _book(tallies, value, pending)
+            pending = []
+    _book(tallies, -1, pending)
+    return tallies
+
+
+def combine(workers: Sequence[Worker]) -> tuple[Worker, ...]:
+    """A worker that was started again each epoch is one worker, with its startups counted."""
+    merged: dict[tuple[int, int], Worker] = {}
+    for each in workers:
+        known = merged.get((each.loader, each.worker))
+        merged[each.loader, each.worker] = _sum(known, each) if known else each
+    return tuple(merged[key] for key in sorted(merged))
+
+
+def _sum(one: Worker, other: Worker) -> Worker:
+    return Worker(
+        loader=one.loader,
+        worker=one.worker,
+        batches=one.batches + other.batches,
+        items=one.items + other.items,
+        fetch_s=one.fetch_s + other.fetch_s,
+        cpu_s=one.cpu_s + other.cpu_s,
+        collate_s=one.collate_s + other.collate_s,
+        wait_s=one.wait_s + other.wait_s,
+        startups=one.startups + other.startups,
+        startup_s=one.startup_s + other.startup_s,
+    )
+
+
+def _book(tallies: dict[int, Tally], loader: int, batches: Sequence[Tally]) -> None:
+    if not batches:
+        return
+    total = tallies.setdefault(loader, Tally(first=batches[0].first))
+    for batch in batches:
+        total.batches += batch.batches
+        total.items += batch.items
+        total.fetch_ns += batch.fetch_ns
+        total.collate_ns += batch.collate_ns
+        total.cpu_ns += batch.cpu_ns
+        total.last = batch.last
+        total.spans.append((batch.first, batch.last, 0))

@@ -1,0 +1,68 @@
+"""The first code in the child: waits for torch to be imported, then puts the probe in place."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hotlap import integrations
+from hotlap.discover import units
+from hotlap.launch.doorman import Doorman
+from hotlap.launch.environment import FOLDER, ORIGIN
+from hotlap.ports.integration import Integration
+
+SEEN = "seen.jsonl"
+_COMPILER = ("torch._dynamo.callback", "torch._dynamo.trace_rules")
+
+
+def attach_when_torch_comes() -> None:
+    """Called once per process, before any of the user's code."""
+    folder, origin = Path(os.environ[FOLDER]), int(os.environ[ORIGIN])
+    if not folder.is_dir():
+        return  # a process that outlived its run
+    _report(folder, torch=False)
+    arrival = _Arrival(folder, origin)
+    doorman = Doorman()
+    doorman.expect("torch", arrival.torch_came)
+    for name in _COMPILER:
+        doorman.expect(name, arrival.compiler_came)
+    for framework in units(integrations, Integration):  # type: ignore[type-abstract]
+        for name in framework.modules:
+            doorman.expect(name, functools.partial(arrival.framework_came, framework))
+    sys.meta_path.insert(0, doorman)
+
+
+class _Arrival:
+    """A framework's import begins before torch's and ends after it: by then there is a session."""
+
+    def __init__(self, folder: Path, origin: int) -> None:
+        self._folder = folder
+        self._origin = origin
+        self._session: Any = None
+
+    def torch_came(self, module: ModuleType) -> None:
+        from hotlap.probe.attach import attach
+
+        self._session = attach(self._folder, self._origin)
+        _report(self._folder, torch=True)
+
+    def compiler_came(self, module: ModuleType) -> None:
+        from hotlap.probe.taps import compiler
+
+        if self._session is not None:
+            compiler.install(self._session, module)
+
+    def framework_came(self, framework: Integration, module: ModuleType) -> None:
+        if self._session is not None:
+            framework.attach(module, self._session)
+
+
+def _report(folder: Path, *, torch: bool) -> None:
+    line = json.dumps({"pid": os.getpid(), "argv": sys.argv, "torch": torch})
+    with (folder / SEEN).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")

@@ -1,0 +1,99 @@
+"""Follows a running job from outside: how many steps it has made, and when it has made enough."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+from hotlap.launch.looks import Look
+from hotlap.launch.vitals import Vitals
+from hotlap.probe import control, marks
+from hotlap.probe.marks import Kind
+
+_LOOK_EVERY_S = 0.5
+_LEAD = 1.5  # seconds that a word to stop needs to reach every rank
+_DEAF_AFTER_S = 20.0  # a script that caught the word to stop and went on
+_STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
+
+
+class Observer:
+    """Called several times a second while the job runs; asks it to end after `wanted` steady steps."""
+
+    def __init__(
+        self, folder: Path, wanted: int | None, steady_from: Callable[[list[int]], int], progress: Callable[[str], None]
+    ) -> None:
+        self.looks: list[Look] = []
+        self.steps = 0
+        self._folder = folder
+        self._wanted = wanted
+        self._steady_from = steady_from
+        self._progress = progress
+        self._tails: dict[Path, _Tail] = {}
+        self._vitals: Vitals | None = None
+        self._looked = 0.0
+        self._asked_at: float | None = None
+
+    def tick(self, pid: int) -> bool:
+        """True: let the job go on. False: it does not end by itself."""
+        if time.monotonic() - self._looked >= _LOOK_EVERY_S:
+            self._look(pid)
+        return not (self._asked_at and time.monotonic() - self._asked_at > _DEAF_AFTER_S)
+
+    def close(self) -> None:
+        if self._vitals is not None:
+            self._vitals.close()
+
+    def _look(self, pid: int) -> None:
+        self._looked = time.monotonic()
+        if self._vitals is None:
+            self._vitals = Vitals(pid)
+        elif (look := self._vitals.look()) is not None:
+            self.looks.append(look)
+        busiest = self._busiest()
+        if busiest is not None:
+            self._consider(busiest.ends())
+
+    def _busiest(self) -> _Tail | None:
+        """The process with the most steps; ranks go in step, so any of them would do."""
+        for path in self._folder.glob("*.marks"):
+            self._tails.setdefault(path, _Tail(path)).read()
+        return max(self._tails.values(), key=lambda tail: len(tail.ends()), default=None)
+
+    def _consider(self, ends: list[int]) -> None:
+        self.steps = len(ends)
+        if self._wanted is None:
+            self._progress(f"{self.steps} steps")
+            return
+        walls = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+        steady = max(0, len(walls) - self._steady_from(walls)) if walls else 0
+        self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
+        if steady >= self._wanted and self._asked_at is None:
+            pace = walls[-1] / 1e9 if walls else 1.0
+            control.stop_after(self._folder, self.steps + 1 + int(_LEAD / max(pace, 1e-4)) * (len(self._tails) > 1))
+            self._asked_at = time.monotonic()
+
+
+class _Tail:
+    """The times at which the steps of one process ended, read as its file grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._steps: list[int] = []
+        self._backwards: list[int] = []
+
+    def read(self) -> None:
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole = len(content) // 8 * 8
+        self._offset += whole
+        values = array("q")
+        values.frombytes(content[:whole])
+        self._steps += [value >> 8 for value in values if value & 255 == _STEP]
+        self._backwards += [value >> 8 for value in values if value & 255 == _BACKWARD]
+
+    def ends(self) -> list[int]:
+        return self._steps or self._backwards

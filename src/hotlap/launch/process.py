@@ -1,0 +1,139 @@
+"""Runs a job as a child process: its input and output stay its own, its signals reach it, its end is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hotlap.errors import UsageError
+from hotlap.facts.job import Job
+from hotlap.launch.ending import end_job
+
+TICK_S = 0.2
+_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal sent the signal, so the job has got it too
+_PATIENCE = 3  # interrupts until the job is ended by force
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the child ended. `exit_code` is what a shell would show: 128 + the signal's number for a signal."""
+
+    exit_code: int
+    seconds: float
+    ended_at: int
+    interrupted: bool = False
+    by_signal: int | None = None
+
+
+def run_job(
+    job: Job,
+    environment: Mapping[str, str],
+    on_tick: Callable[[int], bool],
+    signals: Signals,
+    *,
+    quiet_stdout: bool = False,
+) -> Outcome:
+    """Start the job and wait. `on_tick(pid)` is called several times a second; False ends the job civilly.
+
+    With `quiet_stdout` what the script prints goes to standard error, so that standard output is the caller's alone.
+    """
+    started = time.perf_counter_ns()
+    child = _start(job, environment, signals, quiet_stdout)
+    watch = _Watch(child, on_tick)
+    while child.poll() is None:
+        watch.tick(signals.next(TICK_S))
+    code = child.returncode
+    ended = time.perf_counter_ns()
+    return Outcome(
+        exit_code=128 - code if code < 0 else code,
+        seconds=(ended - started) / 1e9,
+        ended_at=ended,
+        interrupted=watch.interrupts > 0,
+        by_signal=-code if code < 0 else None,
+    )
+
+
+def _start(
+    job: Job, environment: Mapping[str, str], signals: Signals, quiet_stdout: bool
+) -> subprocess.Popen[bytes]:
+    stdout = 2 if quiet_stdout else None
+    try:
+        return subprocess.Popen(
+            job.argv, cwd=job.cwd, env=dict(environment), stdout=stdout, preexec_fn=signals.for_child
+        )
+    except FileNotFoundError:
+        raise UsageError(f"there is no command '{job.argv[0]}'.", "check the spelling, or give its path") from None
+    except PermissionError:
+        raise UsageError(
+            f"'{job.argv[0]}' cannot be executed.", f"chmod +x {job.argv[0]}, or name its interpreter"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"'{job.argv[0]}' cannot be started: {error.strerror}.", "name its interpreter, such as bash or python"
+        ) from None
+
+
+class _Watch:
+    """What happens between two looks at the child."""
+
+    def __init__(self, child: subprocess.Popen[bytes], on_tick: Callable[[int], bool]) -> None:
+        self.child = child
+        self.on_tick = on_tick
+        self.interrupts = 0
+
+    def tick(self, received: tuple[int, bool] | None) -> None:
+        if received is not None:
+            self.pass_on(*received)
+        elif not self.on_tick(self.child.pid) and self.child.poll() is None:
+            end_job(self.child.pid)
+
+    def pass_on(self, number: int, job_has_it: bool) -> None:
+        self.interrupts += 1
+        if self.interrupts >= _PATIENCE:
+            end_job(self.child.pid, graces=(0, 1))
+        elif not job_has_it and self.child.poll() is None:
+            self.child.send_signal(number)
+
+
+class Signals:
+    """Signals to hotlap while a job runs and its report is written, taken one by one instead of interrupting.
+
+    Ctrl-C in a terminal goes to the job as well; `kill` does not, and must be passed on. Where the system does not
+    tell them apart, an interrupt counts as the terminal's.
+    """
+
+    _NUMBERS = frozenset({signal.SIGINT, signal.SIGTERM})
+
+    def __init__(self) -> None:
+        self._can_wait = hasattr(signal, "sigtimedwait")
+
+    def __enter__(self) -> Signals:
+        if self._can_wait:
+            self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._NUMBERS)
+        return self
+
+    @property
+    def for_child(self) -> Callable[[], object] | None:
+        """Gives the child the signals back that are held here."""
+        if not self._can_wait:
+            return None
+        return lambda: signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def __exit__(self, *_: object) -> None:
+        if self._can_wait:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def next(self, seconds: float) -> tuple[int, bool] | None:
+        """The next signal and whether the job has got it too; None after a while."""
+        if self._can_wait:
+            received = signal.sigtimedwait(self._NUMBERS, seconds)
+            return (received.si_signo, received.si_code == _FROM_TERMINAL) if received else None
+        try:
+            time.sleep(seconds)
+        except KeyboardInterrupt:
+            return signal.SIGINT, os.name != "nt"
+        return None

@@ -1,0 +1,72 @@
+"""The run folder `.hotlap/runs/<time>-<name>/`: made before the job starts, so that a folder that cannot be written
+is told before anything runs."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from hotlap.errors import UsageError
+from hotlap.probe import control
+
+HOME = ".hotlap"
+_PROBE = "probe"
+
+
+def create_run(name: str, out: str | None) -> Path:
+    """An empty folder for a run, with room for what the probe writes."""
+    folder = Path(out) if out else _fresh(Path(HOME) / "runs", name)
+    try:
+        probe = folder / _PROBE
+        probe.mkdir(parents=True, exist_ok=True)
+        if not out:
+            _keep_out_of_git(Path(HOME))
+        for old in probe.iterdir():
+            old.unlink()
+        control.create(probe)
+    except OSError as error:
+        raise UsageError(
+            f"the run folder {folder} cannot be written: {error.strerror}.", "choose another with --out DIR"
+        ) from None
+    return folder.resolve()
+
+
+def probe_folder(run: Path) -> Path:
+    return run / _PROBE
+
+
+def remove_probe_files(run: Path) -> None:
+    """The timeline holds all that matters of them."""
+    for path in (run / _PROBE).iterdir():
+        path.unlink(missing_ok=True)
+    (run / _PROBE).rmdir()
+
+
+def find_run(text: str) -> Path:
+    """A run by its folder, by the end of its name, or `last`."""
+    path = Path(text)
+    if path.is_dir():
+        return path
+    runs = sorted((Path(HOME) / "runs").glob("*"))
+    matching = runs if text == "last" else [run for run in runs if run.name.endswith(text)]
+    if not matching:
+        known = f"the newest is {runs[-1]}" if runs else "record one: hotlap profile train.py"
+        raise UsageError(f"there is no run '{text}'.", known)
+    return matching[-1]
+
+
+def _fresh(parent: Path, name: str) -> Path:
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name) or "job"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    folder, count = parent / f"{stamp}-{plain}", 1
+    while folder.exists():
+        count += 1
+        folder = parent / f"{stamp}-{plain}-{count}"
+    return folder
+
+
+def _keep_out_of_git(home: Path) -> None:
+    ignore = home / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")

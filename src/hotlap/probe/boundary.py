@@ -1,0 +1,41 @@
+"""The one place that swallows exceptions: a fault of the probe never stops or changes a training run."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MOST_FAULTS = 20
+faults: list[str] = []
+
+
+def record(where: str, error: BaseException) -> None:
+    """Remember a fault for the report; the first ones are enough to mend it."""
+    if len(faults) < _MOST_FAULTS:
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        place = f" at {last[0].filename}:{last[0].lineno}" if last else ""
+        faults.append(f"{where}: {type(error).__name__}: {error}{place}")
+
+
+def contained(function: Callable[P, R]) -> Callable[P, R | None]:
+    """Run `function`; on any exception of its own, record it and return None."""
+
+    @functools.wraps(function)
+    def quiet(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            record(getattr(function, "__qualname__", "probe"), error)
+            return None
+
+    return quiet
+
+
+def attempt(function: Callable[..., Any], *args: Any) -> Any:
+    """`contained` for a single call."""
+    return contained(function)(*args)

@@ -1,0 +1,36 @@
+"""How much a run may write: all of it at first, then every second window, every fourth, and so on.
+
+Windows are dropped whole and counted, so that what is kept stays consecutive steps. A run of any length stays under
+`LIMIT_BYTES`: each time the file fills a further share of it, only half as many windows are written as before.
+"""
+
+from __future__ import annotations
+
+LIMIT_BYTES = 24 << 20  # a million steps of 11 marks would be 88 MB raw; with its timeline a run stays under 64 MB
+_FREE_SHARE = 0.5  # of the limit, before thinning begins
+
+
+class Budget:
+    """Admits or drops one window of marks after the other."""
+
+    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+        self.limit = limit
+        self.written = 0
+        self._stride = 1
+        self._window = 0
+
+    def admits(self, size: int) -> bool:
+        """Whether a window of this many bytes is written."""
+        self._window += 1
+        if self.written + size > self.limit:
+            return False
+        self._widen()
+        if self._window % self._stride:
+            return False
+        self.written += size
+        return True
+
+    def _widen(self) -> None:
+        left = 1 - self.written / self.limit
+        while left < _FREE_SHARE / self._stride:
+            self._stride *= 2

@@ -1,0 +1,56 @@
+"""What the probe writes down: 64-bit integers, `value << 8 | code`.
+
+A code below 128 enters or leaves a kind of work and its value is a time; from 128 on it is a fact about the mark before
+it. Integers in an array are nothing for the garbage collector to walk, and cost a tenth of what objects cost.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """Work that has a beginning and an end."""
+
+    DATA = 0  # waiting for a batch
+    TRANSFER = 1
+    FORWARD = 2
+    EVAL_FORWARD = 3  # without gradients, or in eval mode
+    BACKWARD = 4
+    OPTIMIZER = 5  # around the step: zero_grad, schedulers, the gradient scaler
+    STEP = 6  # the optimizer's step itself
+    LOG = 7
+    VALIDATE = 8
+    CHECKPOINT = 9
+    SYNC = 10
+    COMPILE = 11
+    COLLECT = 12  # garbage collection
+    LOADER = 13  # iter(loader), where workers are started
+    COMM = 14
+    FETCH = 15
+    COLLATE = 16
+
+
+VALUE_FROM = 128
+
+SAMPLES = 128
+TOKENS = 129
+PADDED = 130
+LOADER_ID = 131
+OPTIMIZER_ID = 132
+EVAL_ON = 133  # a time: model.eval() was called
+TRAIN_ON = 134  # a time: model.train() was called
+DROPPED = 135  # steps thinned out to stay within the budget
+FETCH_CPU = 136  # CPU nanoseconds of the fetch before
+ITEMS = 137
+WORKER_ID = 138
+
+TIMED_FACTS = frozenset({EVAL_ON, TRAIN_ON})
+
+
+def enter(kind: Kind) -> int:
+    return kind << 1
+
+
+def leave(kind: Kind) -> int:
+    return kind << 1 | 1

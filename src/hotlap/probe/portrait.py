@@ -1,0 +1,127 @@
+"""Describes what the script built: loaders, models, optimizers, switches. Reads attributes, changes nothing."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+
+from hotlap.probe.usercode import UserCode
+
+_user = UserCode()
+
+
+def place_of_caller(frame: FrameType | None) -> list[Any] | None:
+    """File, line and function of the innermost frame of the user's code."""
+    while frame is not None:
+        if _user.owns(frame.f_code):
+            return [frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname]
+        frame = frame.f_back
+    return None
+
+
+def place_of_method(kind: type, name: str) -> list[Any] | None:
+    """Where a class defines a method."""
+    method = inspect.unwrap(getattr(kind, name, None) or kind)
+    code = getattr(method, "__code__", None)
+    return [code.co_filename, code.co_firstlineno, code.co_qualname] if code else None
+
+
+def loader_portrait(loader: Any) -> dict[str, Any]:
+    dataset = loader.dataset
+    iterable = isinstance(dataset, IterableDataset)
+    sampler = getattr(loader, "sampler", None)
+    context = loader.multiprocessing_context
+    return {
+        "dataset": type(dataset).__qualname__,
+        "dataset_place": place_of_method(type(dataset), "__iter__" if iterable else "__getitem__"),
+        "length": _length(dataset),
+        "iterable": iterable,
+        "batch_size": _batch_size(loader),
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": bool(loader.persistent_workers),
+        "pin_memory": bool(loader.pin_memory),
+        "drop_last": bool(loader.drop_last),
+        "shuffle": _shuffles(sampler),
+        "start_method": context.get_start_method() if context else torch.multiprocessing.get_start_method(),
+    }
+
+
+def _batch_size(loader: Any) -> int | None:
+    size = loader.batch_size
+    if size is None:
+        size = getattr(loader.batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _shuffles(sampler: Any) -> bool | None:
+    if isinstance(sampler, RandomSampler):
+        return True
+    return False if isinstance(sampler, SequentialSampler) else None
+
+
+def model_portrait(module: torch.nn.Module) -> dict[str, Any]:
+    parameters = list(module.parameters())
+    inner = getattr(module, "_orig_mod", module)
+    inner = getattr(inner, "module", inner)
+    return {
+        "kind": type(inner).__qualname__,
+        "place": place_of_method(type(inner), "forward"),
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "modules": sum(1 for _ in module.modules()),
+        "dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters}),
+        "devices": sorted({parameter.device.type for parameter in parameters}),
+        "compiled": module is not inner and hasattr(module, "_orig_mod"),
+    }
+
+
+def optimizer_portrait(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    groups = optimizer.param_groups
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    return {
+        "kind": type(optimizer).__qualname__,
+        "parameters": len(parameters),
+        "elements": sum(parameter.numel() for parameter in parameters),
+        "fused": any(bool(group.get("fused")) for group in groups),
+        "foreach": groups[0].get("foreach") if groups else None,
+        "device": parameters[0].device.type if parameters else "cpu",
+    }
+
+
+def runtime_portrait() -> dict[str, Any]:
+    """Switches of torch; read while the script trains, since many are set late."""
+    distributed = torch.distributed
+    active = distributed.is_available() and distributed.is_initialized()
+    cuda = torch.backends.cudnn.is_available() and torch.cuda.is_available()
+    return {
+        "threads": torch.get_num_threads(),
+        "debug": _debug_switches(),
+        "tf32": bool(cuda and torch.get_float32_matmul_precision() != "highest"),
+        "cudnn_benchmark": bool(cuda and torch.backends.cudnn.benchmark),
+        "backend": distributed.get_backend() if active else None,
+        "rank": distributed.get_rank() if active else None,
+        "world": distributed.get_world_size() if active else None,
+        "cuda_peak": torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None,
+    }
+
+
+def _debug_switches() -> list[str]:
+    switches = {
+        "detect_anomaly": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "profiler": torch.autograd._profiler_enabled(),
+        "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING") == "1",
+    }
+    return [name for name, on in switches.items() if on]

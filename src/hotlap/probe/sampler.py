@@ -1,0 +1,133 @@
+"""A thread that looks at the training thread's stack at a low rate, to say which lines hold the time.
+
+A sample is the innermost line of the user's code and what it was calling; the stage it fell into is found afterwards
+from the marks. The same thread empties the rings, so that a killed process loses at most a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from hotlap.probe import boundary
+from hotlap.probe.ring import Ring
+from hotlap.probe.usercode import UserCode
+
+_FIRST_INTERVAL_S = 0.01  # a window of a second or two must give enough samples to name a line
+_LATER_INTERVAL_S = 0.05  # a long run has time; its cost must vanish
+_FIRST_SAMPLES = 6000
+_FLUSH_EVERY_S = 0.25
+_FACTS_EVERY_S = 2.0
+_MOST_LINES = 4096
+_MOST_DEPTH = 60
+_LIMIT_BYTES = 4 << 20
+
+LINE_BITS = 16
+
+
+class Sampler:
+    """Samples the thread that called `start` last."""
+
+    def __init__(self, path: Path, origin: int, marks: Ring, write_facts: Callable[[], Any]) -> None:
+        self._origin = origin
+        self._marks = marks
+        self._write_facts = write_facts
+        self._user = UserCode()
+        self._ring = Ring(path, _LIMIT_BYTES, holds_steps=False)
+        self._lines: dict[tuple[CodeType, int, str], int] = {}
+        self._table: list[list[Any]] = []
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._watched = 0
+        self._cpu_ns = 0
+        self.idle = True
+
+    def reopen(self, path: Path) -> None:
+        self._ring.reopen(path)
+        self._lines.clear()
+        self._table.clear()
+        self._thread = None
+        self._cpu_ns = 0
+        self.idle = True
+
+    def start(self) -> None:
+        """Watch the calling thread."""
+        self._watched = threading.get_ident()
+        self.idle = False
+        if self._thread is None:
+            self._stop = threading.Event()
+            self._thread = threading.Thread(target=self._run, args=(self._stop,), name="hotlap", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """The next batch or step starts it again."""
+        self.idle = True
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            self._stop.set()
+            thread.join(timeout=1.0)
+
+    def facts(self) -> dict[str, Any]:
+        self._ring.flush()
+        return {"lines": self._table, "cpu_ns": self._cpu_ns, "samples": self._ring.count}
+
+    def _run(self, stop: threading.Event) -> None:
+        flushed = described = time.monotonic()
+        interval = _FIRST_INTERVAL_S
+        while not stop.wait(interval):
+            boundary.attempt(self._look)
+            moment = time.monotonic()
+            if moment - flushed > _FLUSH_EVERY_S:
+                flushed = moment
+                boundary.attempt(self._marks.flush)
+            if moment - described > _FACTS_EVERY_S:
+                described = moment
+                self._write_facts()
+            if self._ring.count > _FIRST_SAMPLES:
+                interval = _LATER_INTERVAL_S
+            self._cpu_ns = time.thread_time_ns()
+
+    def _look(self) -> None:
+        moment = time.perf_counter_ns() - self._origin
+        frame = sys._current_frames().get(self._watched)
+        if frame is not None:
+            line = self._line_of(frame)
+            self._ring.append((moment // 1000) << LINE_BITS | line)
+
+    def _line_of(self, leaf: FrameType) -> int:
+        frame, callee = self._blamed(leaf)
+        key = (frame.f_code, frame.f_lineno, callee)
+        line = self._lines.get(key)
+        if line is None:
+            line = min(len(self._table), _MOST_LINES - 1)
+            self._lines[key] = line
+            if len(self._table) < _MOST_LINES:
+                self._table.append(describe(frame, callee))
+        return line
+
+    def _blamed(self, leaf: FrameType) -> tuple[FrameType, str]:
+        """The innermost frame of the user's code and the name of what it calls, else the leaf itself."""
+        frame: FrameType | None = leaf
+        callee = ""
+        for _ in range(_MOST_DEPTH):
+            if frame is None:
+                break
+            if self._user.owns(frame.f_code):
+                return frame, callee
+            if not self._user.is_probe(frame.f_code):
+                callee = frame.f_code.co_qualname
+            frame = frame.f_back
+        return leaf, ""
+
+
+def describe(frame: FrameType, callee: str) -> list[Any]:
+    """A line as plain data: file, line, function, source text, callee."""
+    code = frame.f_code
+    text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+    return [code.co_filename, frame.f_lineno, code.co_qualname, text[:160], callee]

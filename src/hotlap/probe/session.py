@@ -1,0 +1,177 @@
+"""The probe's state in one process: its ring, its taps, its facts, and how it comes and goes.
+
+There is one session per process. A fork gives the child a session of its own, with files of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hotlap.facts.timeline import Stage
+from hotlap.probe import boundary, marks
+from hotlap.probe.control import Control
+from hotlap.probe.marks import Kind
+from hotlap.probe.ring import Ring
+from hotlap.probe.sampler import Sampler
+
+now = time.perf_counter_ns
+
+_KIND_OF_STAGE = {
+    Stage.DATA: Kind.DATA,
+    Stage.TRANSFER: Kind.TRANSFER,
+    Stage.FORWARD: Kind.FORWARD,
+    Stage.BACKWARD: Kind.BACKWARD,
+    Stage.OPTIMIZER: Kind.OPTIMIZER,
+    Stage.LOG: Kind.LOG,
+    Stage.VALIDATE: Kind.VALIDATE,
+    Stage.CHECKPOINT: Kind.CHECKPOINT,
+}
+
+
+class Session:
+    """Listens in this process and writes to `<folder>/<pid>.*`."""
+
+    def __init__(self, folder: Path, origin: int) -> None:
+        self.folder = folder
+        self.origin = origin
+        self.attached_at = now() - origin
+        self.facts: dict[str, Any] = {}
+        self.portraits: list[Callable[[], None]] = []  # called before the facts are written, to bring them up to date
+        self.step_ends: list[Callable[[], None]] = []  # called at the end of each optimizer step
+        self.control = Control(folder)
+        self._undo: list[Callable[[], None]] = []
+        self._pausable: list[tuple[Any, str, Any, Any]] = []
+        self.pid = os.getpid()
+        self.ring = Ring(folder / f"{self.pid}.marks")
+        self.append = self.ring.append
+        self.sampler = Sampler(folder / f"{self.pid}.samples", origin, self.ring, self.write_facts)
+
+    # -- marks -------------------------------------------------------------------------------------------------
+
+    def timed(self, kind: Kind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """A wrapper that marks every call as `kind`."""
+        append, origin = self.append, self.origin
+        enter, leave = marks.enter(kind), marks.leave(kind)
+
+        def around(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def marked(*args: Any, **kwargs: Any) -> Any:
+                append((now() - origin) << 8 | enter)
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    append((now() - origin) << 8 | leave)
+
+            return marked
+
+        return around
+
+    def mark(self, code: int) -> None:
+        """A mark at this moment."""
+        self.append((now() - self.origin) << 8 | code)
+
+    def fact(self, value: int, code: int) -> None:
+        """A fact about the mark before."""
+        self.append(value << 8 | code)
+
+    # -- the Stager that integrations see ------------------------------------------------------------------------
+
+    def stage(self, owner: Any, name: str, stage: Stage) -> None:
+        """From now on, time spent in `owner.name(...)` counts as `stage`; a missing name is passed over."""
+        if hasattr(owner, name):
+            self.wrap(owner, name, self.timed(_KIND_OF_STAGE[stage]))
+
+    def note(self, key: str, value: Any) -> None:
+        self.facts[key] = value
+
+    def wrap(
+        self, owner: Any, name: str, around: Callable[..., Any], *, while_compiling: bool = True
+    ) -> None:
+        """Replace `owner.name` by `around(original)`; with `while_compiling` False the original is back meanwhile."""
+        own = name in vars(owner)
+        original = vars(owner)[name] if own else getattr(owner, name)
+        plain = original.__func__ if isinstance(original, staticmethod | classmethod) else original
+        replacement: Any = around(plain)
+        if isinstance(original, staticmethod | classmethod):
+            replacement = type(original)(replacement)
+        setattr(owner, name, replacement)
+        self._undo.append(lambda: setattr(owner, name, original) if own else delattr(owner, name))
+        if not while_compiling:
+            self._pausable.append((owner, name, original if own else None, replacement))
+
+    def on_detach(self, undo: Callable[[], Any]) -> None:
+        self._undo.append(undo)
+
+    def pause(self) -> None:
+        """Put the originals back where the compiler must not meet a tap."""
+        for owner, name, original, _ in self._pausable:
+            setattr(owner, name, original) if original is not None else delattr(owner, name)
+
+    def resume(self) -> None:
+        for owner, name, _, replacement in self._pausable:
+            setattr(owner, name, replacement)
+
+    def withdraw(self, owner: Any, name: str) -> None:
+        """Take one pausable tap away for good."""
+        self._pausable = [tap for tap in self._pausable if not (tap[0] is owner and tap[1] == name)]
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    @boundary.contained
+    def write_facts(self) -> None:
+        for portrait in self.portraits:
+            boundary.attempt(portrait)
+        if not self.ring.count:
+            return  # a process that never trained leaves nothing behind
+        facts = {
+            "pid": self.pid,
+            "parent": os.getppid(),
+            "argv": sys.argv,
+            "rank": int(os.environ.get("RANK", "0") or 0),
+            "world": int(os.environ.get("WORLD_SIZE", "1") or 1),
+            "attached_at": self.attached_at,
+            "marks": self.ring.count,
+            "faults": boundary.faults,
+            "sampler": self.sampler.facts(),
+            **self.facts,
+        }
+        draft = self.folder / f".{self.pid}.json"
+        draft.write_text(json.dumps(facts, default=str))
+        draft.replace(self.folder / f"{self.pid}.json")
+
+    @boundary.contained
+    def end(self) -> None:
+        """The process is about to end by itself."""
+        if os.getpid() == self.pid:
+            self.facts["ended_at"] = now() - self.origin
+            self.sampler.stop()
+            self.ring.close()
+            self.write_facts()
+
+    def detach(self) -> None:
+        """Take every tap away again."""
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        self._pausable.clear()
+        self.end()
+
+    @boundary.contained
+    def before_fork(self) -> None:
+        # A forked child inherits no threads but their locks; and Python warns of forks beside threads.
+        self.sampler.stop()
+
+    @boundary.contained
+    def after_fork_in_child(self) -> None:
+        self.pid = os.getpid()
+        self.facts = {}
+        boundary.faults.clear()
+        self.ring.reopen(self.folder / f"{self.pid}.marks")
+        self.sampler.reopen(self.folder / f"{self.pid}.samples")

@@ -1,0 +1,49 @@
+"""Listens at the backward pass."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hotlap.probe import boundary
+from hotlap.probe.control import WindowDone
+from hotlap.probe.marks import Kind
+from hotlap.probe.session import Session
+
+
+def install(session: Session) -> None:
+    around = functools.partial(_around, session)
+    session.wrap(torch.autograd, "backward", around, while_compiling=False)
+    session.wrap(torch.autograd, "grad", session.timed(Kind.BACKWARD), while_compiling=False)
+    boundary.attempt(_install_collectives, session)
+
+
+def _around(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    timed = session.timed(Kind.BACKWARD)(original)
+    control, sampler = session.control, session.sampler
+
+    @functools.wraps(original)
+    def passed(*args: Any, **kwargs: Any) -> Any:
+        if sampler.idle:
+            sampler.start()
+        result = timed(*args, **kwargs)
+        if not control.steps and control.backward_made():
+            session.note("window_done", True)
+            raise WindowDone(0)
+        return result
+
+    return passed
+
+
+def _install_collectives(session: Session) -> None:
+    """Collectives that the script calls itself; those of DDP run inside backward."""
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d
+
+    for name in ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter_tensor", "barrier"):
+        if hasattr(distributed_c10d, name):
+            session.wrap(torch.distributed, name, session.timed(Kind.COMM), while_compiling=False)

@@ -1,0 +1,115 @@
+"""Listens at DataLoader: how long the script waits for a batch, how large it is, and when workers are started."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from hotlap.probe import boundary, marks
+from hotlap.probe.batch import BatchReader
+from hotlap.probe.marks import Kind
+from hotlap.probe.portrait import loader_portrait, place_of_caller
+from hotlap.probe.session import Session, now
+
+_ENTER, _LEAVE = marks.enter(Kind.DATA), marks.leave(Kind.DATA)
+_MOST_LOADERS = 64
+
+
+class LoaderTap:
+    """Knows the loaders of this process by number."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.iterators: weakref.WeakKeyDictionary[Any, BatchReader] = weakref.WeakKeyDictionary()
+        self.portraits: list[dict[str, Any]] = []
+
+    def number(self, loader: Any) -> int:
+        known = self.numbers.get(loader)
+        if known is None:
+            known = self.numbers[loader] = len(self.numbers)
+            if len(self.portraits) < _MOST_LOADERS:
+                self.portraits.append(boundary.attempt(loader_portrait, loader) or {})
+        return known
+
+    def started(self, loader: Any, iterator: Any) -> None:
+        number = self.number(loader)
+        self.session.fact(number, marks.LOADER_ID)
+        self.iterators[iterator] = BatchReader(number)
+        if number < len(self.portraits):
+            portrait = self.portraits[number]
+            portrait["epochs"] = portrait.get("epochs", 0) + 1
+            workers = getattr(iterator, "_workers", None) or ()
+            pids = portrait.setdefault("worker_pids", {})
+            pids.update({str(worker.pid): index for index, worker in enumerate(workers)})
+
+    def delivered(self, iterator: Any, batch: Any) -> None:
+        reader = self.iterators.get(iterator)
+        if reader is not None:
+            for value, code in reader.read(batch):
+                self.session.fact(value, code)
+
+
+def install(session: Session) -> None:
+    tap = LoaderTap(session)
+    session.facts["loaders"] = tap.portraits
+    session.wrap(DataLoader, "__init__", functools.partial(_around_init, tap))
+    session.wrap(DataLoader, "__iter__", functools.partial(_around_iter, tap))
+    session.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_around_next, tap))
+
+
+def _around_init(tap: LoaderTap, original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def built(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        boundary.attempt(_note_place, tap, self, sys._getframe(1))
+
+    return built
+
+
+def _note_place(tap: LoaderTap, loader: Any, frame: Any) -> None:
+    number = tap.number(loader)
+    if number < len(tap.portraits):
+        tap.portraits[number]["place"] = place_of_caller(frame)
+
+
+def _around_iter(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., Any]:
+    timed = tap.session.timed(Kind.LOADER)(original)
+
+    @functools.wraps(original)
+    def begun(self: Any) -> Any:
+        iterator = timed(self)
+        boundary.attempt(tap.started, self, iterator)
+        return iterator
+
+    return begun
+
+
+def _around_next(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., Any]:
+    session = tap.session
+    append, origin = session.append, session.origin
+    is_compiling = torch.compiler.is_compiling
+    sampler = session.sampler
+
+    @functools.wraps(original)
+    def waited(self: Any) -> Any:
+        if is_compiling():
+            return original(self)
+        if sampler.idle:
+            sampler.start()
+        append((now() - origin) << 8 | _ENTER)
+        try:
+            batch = original(self)
+        finally:
+            append((now() - origin) << 8 | _LEAVE)
+        boundary.attempt(tap.delivered, self, batch)
+        return batch
+
+    return waited

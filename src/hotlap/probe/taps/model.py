@@ -1,0 +1,138 @@
+"""Listens at root modules: a forward pass is a call of a module that no other module holds.
+
+The roots are found by walking the live objects when an optimizer is built and in the first steps, not by patching
+`Module.__call__`: that would cost every submodule's call, and the compiler compares that very function by identity.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from hotlap.probe import boundary, marks
+from hotlap.probe.portrait import model_portrait
+from hotlap.probe.session import Session
+from hotlap.probe.taps.root import RootTap
+
+_SLOT = "_compiled_call_impl"  # what `Module.__call__` prefers; `Module.__getstate__` leaves it out of every checkpoint
+_SCAN_STEPS = frozenset({1, 2, 4, 16})  # wrappers (DDP, compile, EMA) are often built late
+_MOST_ROOTS = 256
+
+
+class ModelTap:
+    """Keeps a tap on every root module."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.taps: list[RootTap] = []
+        self.steps = 0
+        self.switching = 0  # depth of train()/eval() calls, which recurse
+
+    def scan(self) -> None:
+        """Tap the modules that are nobody's child, and release those that became one."""
+        modules = [each for each in gc.get_objects() if _is_module(each)]
+        held = {id(child) for module in modules for child in module._modules.values() if child is not None}
+        for module in modules:
+            tapped = isinstance(module.__dict__.get(_SLOT), RootTap)
+            if id(module) in held:
+                if tapped:
+                    self.release(module)
+            elif not tapped and len(self.taps) < _MOST_ROOTS:
+                self.hold(module)
+        self.taps = [tap for tap in self.taps if tap.module() is not None]
+
+    def hold(self, module: Module) -> None:
+        tap = RootTap(module, module.__dict__.get(_SLOT), self.session.append, self.session.origin)
+        module.__dict__[_SLOT] = tap
+        self.taps.append(tap)
+
+    def release(self, module: Module) -> None:
+        tap = module.__dict__.pop(_SLOT)
+        if tap.compiled is not None:
+            module.__dict__[_SLOT] = tap.compiled
+
+    def release_all(self) -> None:
+        for tap in self.taps:
+            module = tap.module()
+            if module is not None and module.__dict__.get(_SLOT) is tap:
+                self.release(module)
+
+    def step_ended(self) -> None:
+        self.steps += 1
+        if self.steps in _SCAN_STEPS:
+            self.scan()
+
+    def describe(self) -> None:
+        """The called root with the most parameters is the model."""
+        called = [module for tap in self.taps if tap.called and (module := tap.module()) is not None]
+        if not called:
+            return
+        root = max(called, key=lambda module: sum(parameter.numel() for parameter in module.parameters()))
+        portrait = model_portrait(root)
+        portrait["compiled"] |= root.__dict__[_SLOT].compiled is not None
+        self.session.facts["model"] = portrait
+        self.session.facts["autocast"] = next((tap.autocast for tap in self.taps if tap.autocast), None)
+
+
+def _is_module(candidate: Any) -> bool:
+    # `type()` rather than isinstance(): a proxy's `__class__` may run foreign code.
+    return issubclass(type(candidate), Module) and "_modules" in candidate.__dict__
+
+
+def install(session: Session) -> ModelTap:
+    tap = ModelTap(session)
+    session.wrap(Module, "compile", functools.partial(_around_compile, tap))
+    session.wrap(Module, "train", functools.partial(_around_train, tap))
+    session.wrap(Module, "_replicate_for_data_parallel", _around_replicate)
+    session.step_ends.append(boundary.contained(tap.step_ended))
+    session.portraits.append(tap.describe)
+    session.on_detach(tap.release_all)
+    return tap
+
+
+def _around_compile(tap: ModelTap, original: Callable[..., None]) -> Callable[..., None]:
+    """`module.compile()` writes into our slot: listen around what it wrote."""
+
+    @functools.wraps(original)
+    def compiled(self: Module, *args: Any, **kwargs: Any) -> None:
+        tapped = isinstance(self.__dict__.get(_SLOT), RootTap)
+        original(self, *args, **kwargs)
+        if tapped:
+            boundary.attempt(tap.hold, self)
+
+    return compiled
+
+
+def _around_train(tap: ModelTap, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def switched(self: Module, mode: bool = True) -> Any:
+        if torch.compiler.is_compiling():
+            return original(self, mode)
+        if not tap.switching:
+            tap.session.mark(marks.TRAIN_ON if mode else marks.EVAL_ON)
+        tap.switching += 1
+        try:
+            return original(self, mode)
+        finally:
+            tap.switching -= 1
+
+    return switched
+
+
+def _around_replicate(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A replica copies the whole `__dict__`; a tap in it would call the original module instead."""
+
+    @functools.wraps(original)
+    def replicated(self: Module) -> Any:
+        replica = original(self)
+        slot = replica.__dict__.get(_SLOT)
+        if isinstance(slot, RootTap):
+            replica.__dict__.pop(_SLOT)
+        return replica
+
+    return replicated

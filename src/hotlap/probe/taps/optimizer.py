@@ -1,0 +1,105 @@
+"""Listens at optimizers: the step, which ends a step of training, and what belongs to it."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer, lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from hotlap.probe import boundary, marks
+from hotlap.probe.control import WindowDone
+from hotlap.probe.marks import Kind
+from hotlap.probe.portrait import optimizer_portrait, runtime_portrait
+from hotlap.probe.session import Session, now
+
+_ENTER, _LEAVE = marks.enter(Kind.STEP), marks.leave(Kind.STEP)
+_PORTRAIT_STEPS = frozenset({1, 5, 50})
+
+
+class OptimizerTap:
+    """Knows the optimizers of this process by number."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.portraits: list[dict[str, Any]] = []
+
+    def number(self, optimizer: Optimizer) -> int:
+        known = self.numbers.get(optimizer)
+        if known is None:
+            known = self.numbers[optimizer] = len(self.numbers)
+            self.portraits.append(boundary.attempt(optimizer_portrait, optimizer) or {})
+        return known
+
+    @boundary.contained
+    def ended(self, optimizer: Optimizer) -> None:
+        number = self.number(optimizer)
+        self.session.fact(number, marks.OPTIMIZER_ID)
+        steps = self.session.control.steps + 1
+        if steps in _PORTRAIT_STEPS:
+            self.session.facts["runtime"] = runtime_portrait()
+        for listener in self.session.step_ends:
+            listener()
+
+
+def install(session: Session) -> None:
+    tap = OptimizerTap(session)
+    session.facts["optimizers"] = tap.portraits
+    before = register_optimizer_step_pre_hook(_before(session))
+    after = register_optimizer_step_post_hook(_after(session, tap))
+    session.on_detach(before.remove)
+    session.on_detach(after.remove)
+    around = session.timed(Kind.OPTIMIZER)
+    session.wrap(Optimizer, "zero_grad", around, while_compiling=False)
+    for scheduler in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
+        session.wrap(scheduler, "step", around)
+    for name in ("step", "update", "unscale_"):
+        session.wrap(torch.amp.GradScaler, name, around)
+    session.wrap(torch.amp.GradScaler, "__init__", functools.partial(_around_scaler, session))
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        session.wrap(torch.nn.utils, name, around)
+
+
+def _before(session: Session) -> Callable[..., None]:
+    append, origin, sampler = session.append, session.origin, session.sampler
+    is_compiling = torch.compiler.is_compiling
+
+    def step_begins(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        if sampler.idle:
+            sampler.start()
+        append((now() - origin) << 8 | _ENTER)
+
+    return step_begins
+
+
+def _after(session: Session, tap: OptimizerTap) -> Callable[..., None]:
+    append, origin, control = session.append, session.origin, session.control
+    is_compiling = torch.compiler.is_compiling
+
+    def step_ends(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        append((now() - origin) << 8 | _LEAVE)
+        tap.ended(optimizer)
+        if control.step_made():
+            session.note("window_done", True)
+            raise WindowDone(0)
+
+    return step_ends
+
+
+def _around_scaler(session: Session, original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def built(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if self.is_enabled():
+            session.note("grad_scaler", True)
+
+    return built

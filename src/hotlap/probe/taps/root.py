@@ -1,0 +1,65 @@
+"""The tap on one root module. The compiler may trace through it, so it is as plain as can be."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hotlap.probe import marks
+from hotlap.probe.marks import Kind
+
+_ENTER, _LEAVE = marks.enter(Kind.FORWARD), marks.leave(Kind.FORWARD)
+_ENTER_EVAL, _LEAVE_EVAL = marks.enter(Kind.EVAL_FORWARD), marks.leave(Kind.EVAL_FORWARD)
+_now = time.perf_counter_ns
+
+
+class RootTap:
+    """Stands in the module's `_compiled_call_impl` and calls what would have been called.
+
+    The module is held weakly: a tap must not keep a model alive that the script lets go.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, compiled: Callable[..., Any] | None, append: Callable[[int], None], origin: int
+    ) -> None:
+        self.module = weakref.ref(module)
+        self.compiled = compiled
+        self.append = append
+        self.origin = origin
+        self.called = False
+        self.autocast: str | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module: Any = self.module()
+        call = self.compiled or module._call_impl
+        if torch.compiler.is_compiling():
+            return call(*args, **kwargs)
+        if not self.called:
+            self._first_call()
+        trains = module.training and torch.is_grad_enabled()
+        self.append((_now() - self.origin) << 8 | (_ENTER if trains else _ENTER_EVAL))
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self.append((_now() - self.origin) << 8 | (_LEAVE if trains else _LEAVE_EVAL))
+
+    def _first_call(self) -> None:
+        self.called = True
+        for device in ("cuda", "cpu"):
+            if torch.is_autocast_enabled(device):
+                self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """A copied module starts without a tap."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickled by a module that writes its whole `__dict__`: as None, which is the slot's default."""
+        return _nothing, ()
+
+
+def _nothing() -> None:
+    return None

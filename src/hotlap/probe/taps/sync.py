@@ -1,0 +1,107 @@
+"""Listens where the host waits for a value of a tensor: `.item()`, `.cpu()`, `float(t)`, `bool(t)`, printing one."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hotlap.probe import boundary, marks
+from hotlap.probe.marks import Kind
+from hotlap.probe.session import Session, now
+from hotlap.probe.usercode import UserCode
+
+_CALLS = {
+    "item": ".item()",
+    "cpu": ".cpu()",
+    "numpy": ".numpy()",
+    "tolist": ".tolist()",
+    "__float__": "float()",
+    "__int__": "int()",
+    "__bool__": "bool()",
+    "__repr__": "print",
+    "__format__": "format",
+}
+_ENTER, _LEAVE = marks.enter(Kind.SYNC), marks.leave(Kind.SYNC)
+_TORCH = str(Path(torch.__file__).parent)
+_MOST_PLACES = 1024
+_MOST_PER_STEP = 64  # beyond that only counted: a loop over `.item()` must not pay for being watched
+_MOST_DEPTH = 12
+
+
+class SyncTap:
+    """Counts and times synchronisations by the line of the user's code that made them."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.user = UserCode()
+        self.places: dict[tuple[Any, int, str], list[int]] = {}
+        self.inside = False
+        self.in_step = 0
+
+    def made(self, frame: Any, call: str, spent: int) -> None:
+        for _ in range(_MOST_DEPTH):
+            if frame is None:
+                return
+            if self.user.owns(frame.f_code):
+                break
+            frame = frame.f_back
+        else:
+            return
+        key = (frame.f_code, frame.f_lineno, call)
+        known = self.places.get(key)
+        if known is None:
+            if len(self.places) >= _MOST_PLACES:
+                return
+            known = self.places[key] = [0, 0]
+        known[0] += 1
+        known[1] += spent
+
+    def step_ended(self) -> None:
+        self.in_step = 0
+
+    def describe(self) -> None:
+        self.session.facts["syncs"] = [
+            [code.co_filename, line, code.co_qualname, call, count, spent]
+            for (code, line, call), (count, spent) in list(self.places.items())
+        ]
+
+
+def install(session: Session) -> None:
+    tap = SyncTap(session)
+    for name, call in _CALLS.items():
+        session.wrap(torch.Tensor, name, functools.partial(_around, tap, call), while_compiling=False)
+    if torch.cuda.is_available():
+        session.wrap(torch.cuda, "synchronize", functools.partial(_around, tap, "cuda.synchronize()"))
+    session.step_ends.append(tap.step_ended)
+    session.portraits.append(tap.describe)
+
+
+def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    append, origin = tap.session.append, tap.session.origin
+
+    @functools.wraps(original)
+    def waited(*args: Any, **kwargs: Any) -> Any:
+        if tap.inside:
+            return original(*args, **kwargs)
+        tap.in_step += 1
+        frame = sys._getframe(1)
+        if frame.f_code.co_filename.startswith(_TORCH):
+            return original(*args, **kwargs)  # torch's own look at its own value (an optimizer's step counter)
+        tap.inside = True  # printing a tensor calls .item() for each element
+        started = now()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            spent = now() - started
+            tap.inside = False
+            if tap.in_step <= _MOST_PER_STEP:
+                append((started - origin) << 8 | _ENTER)
+                append((started + spent - origin) << 8 | _LEAVE)
+            boundary.attempt(tap.made, frame, call, spent)
+
+    return waited
