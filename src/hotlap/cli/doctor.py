@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _as_json(facts: dict[str, Any]) -> str:
-    return json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(facts, indent=1) + "\n"
 
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
@@ -64,8 +64,10 @@ def _show(checks: tuple[Check, ...], *, measured: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
-    width = min(WIDTH, console.width) if console.is_terminal else WIDTH
-    console.print(_table(checks), width=width)
+    console.width = min(WIDTH, console.width) if console.is_terminal else WIDTH
+    with console.capture() as drawing:
+        console.print(_table(checks))
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in drawing.get().splitlines()))
     console.print()
     warnings, hints = (sum(check.level is level for check in checks) for level in (Level.WARNING, Level.HINT))
     console.print(f"{_count(warnings, 'warning')}, {_count(hints, 'hint')}.")

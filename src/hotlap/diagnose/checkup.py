@@ -17,10 +17,9 @@ SMALL_SHM = 2 * GIB
 FREE_RAM_SHARE = 0.1
 """With less than this free, the page cache has no room and the next big tensor ends in swapping or a kill."""
 CORES_PER_GPU = 4
-"""One core drives the GPU. With fewer than three beside it, decoding images for a fast GPU is rarely kept up."""
+"""One core drives the GPU. Fewer than three beside it rarely decode images as fast as a GPU takes them."""
 SLOW_DISK = 200e6
-"""Bytes a second: a hard disk in sequence, or a network mount. Shuffled reading will be slower still."""
-FAST_DISK = 1e9
+"""Bytes a second: a hard disk in sequence, or a network mount. Shuffled reading is slower still."""
 SAMPLE_FILE_BYTES = 110e3
 """A typical JPEG of ImageNet, to turn bytes a second into items a second."""
 OLDEST_FOR_CUDA_13 = (7, 5)
@@ -66,7 +65,8 @@ def _gpus(host: Host) -> Iterator[Check]:
         yield _no_gpu(host)
     for index, gpu in enumerate(host.gpus):
         topic = f"GPU {index}" if len(host.gpus) > 1 else "GPU"
-        yield Check(topic, f"{gpu.name}, {size(gpu.memory_bytes)}", *_precision(gpu))
+        value = f"{gpu.name}, {size(gpu.memory_bytes)}" if gpu.memory_bytes else gpu.name
+        yield Check(topic, value, *_precision(gpu))
     if any(gpu.tf32 for gpu in host.gpus):
         meaning = (
             "fp32 matrix products could run on tensor cores but do not by default: "
@@ -83,7 +83,7 @@ def _no_gpu(host: Host) -> Check:
         return Check("GPU", "no NVIDIA GPU", meaning)
     if "cuda" in host.versions:
         meaning = (
-            f"torch is built for CUDA {host.versions['cuda']} but no GPU is to be seen: does nvidia-smi list one? "
+            f"torch is built for CUDA {host.versions['cuda']} but no GPU is seen: does nvidia-smi list one? "
             "In a container: docker run --gpus all"
         )
         return Check("GPU", "none", meaning, Level.HINT)
@@ -114,9 +114,8 @@ def _cores(host: Host) -> Check:
         meaning = "a loader worker only takes time from training itself: make items cheap, or cache them"
         return Check("cores", value, meaning, Level.WARNING)
     if host.gpus and host.cores < CORES_PER_GPU * len(host.gpus):
-        meaning = (
-            f"few for {_count(len(host.gpus), 'GPU')}: {_worker_limit(host)}; make items cheap, or cache them"
-        )
+        gpus = _count(len(host.gpus), "GPU")
+        meaning = f"few for {gpus}: {_worker_limit(host)}; make items cheap, or cache them"
         return Check("cores", value, meaning, Level.HINT)
     return Check("cores", value, _worker_limit(host))
 
@@ -133,10 +132,8 @@ def _cpu(host: Host) -> Check:
     flags = host.cpu_flags
     value = host.cpu or "not known"
     if flags is None and not host.cpu_bf16:
-        return Check(
-            "CPU", value, f"its instruction sets are not told on {host.system}: bf16 was not examined"
-        )
-    if "x86" in host.machine.lower() + host.cpu and flags is not None and "avx2" not in flags:
+        return Check("CPU", value, f"whether bf16 pays on it is not measured on {_system(host)}")
+    if host.machine.lower() in ("x86_64", "amd64") and flags is not None and "avx2" not in flags:
         return Check("CPU", value, "AVX2 absent: torch computes with its slowest kernels", Level.WARNING)
     if host.cpu_amx:
         return Check("CPU", value, "AMX: autocast to bf16 pays also without a GPU")
@@ -151,9 +148,7 @@ def _ram(host: Host) -> Check:
     value = f"{size(host.ram_bytes)}, {size(host.ram_free_bytes)} free"
     free = host.ram_free_bytes / host.ram_bytes if host.ram_bytes else 0.0
     if free < FREE_RAM_SHARE:
-        meaning = (
-            f"only {share(free)} is free: files are read from disk again each epoch, and jobs may be killed"
-        )
+        meaning = f"only {share(free)} is free: files leave the cache before they are read again"
         return Check("memory", value, meaning, Level.WARNING)
     copies = "" if host.start_method == "fork" else "; each worker holds its own copy"
     meaning = f"a dataset of up to about {size(host.ram_free_bytes / 2)} can be cached in memory{copies}"
@@ -163,7 +158,7 @@ def _ram(host: Host) -> Check:
 def _shm(host: Host) -> Check:
     if host.shm_bytes is None or host.shm_free_bytes is None:
         if host.system != "Linux":
-            return Check("/dev/shm", "none", f"not used on {host.system}")
+            return Check("/dev/shm", "none", f"not used on {_system(host)}")
         meaning = "workers hand over batches through it and will fail: mount it, or use num_workers=0"
         return Check("/dev/shm", "none", meaning, Level.WARNING)
     value = size(host.shm_bytes)
@@ -183,9 +178,10 @@ def _start_method(host: Host) -> Check:
     if host.start_method == "fork":
         meaning = "workers start fast and share the dataset's memory until it is written to"
         return Check("start method", "fork", meaning)
+    verb = "spawn" if host.start_method == "spawn" else "start anew"
     meaning = (
-        f"workers {'spawn' if host.start_method == 'spawn' else 'start afresh'} on {host.system}: each imports your "
-        "script again, guard it with if __name__ == '__main__'; starting is slow, use persistent_workers=True"
+        f"workers {verb} on {_system(host)}: each imports your script again, guard it with "
+        "if __name__ == '__main__'; starting them is slow, use persistent_workers=True"
     )
     return Check("start method", host.start_method, meaning, Level.HINT)
 
@@ -194,12 +190,14 @@ def _storage(host: Host) -> Check:
     if host.storage is None:
         return Check("storage", "not measured", host.storage_note or "no folder was named")
     speed = host.storage.read_bytes_per_s
-    value = f"{size(speed)}/s"
-    meaning = f"{host.storage.folder}: at most {rate(speed / SAMPLE_FILE_BYTES)} files of 110 KB a second"
-    if speed < SLOW_DISK:
-        slow = f"{meaning}; slow: copy the data to a local disk, or pack it into large files"
-        return Check("storage", value, slow, Level.WARNING)
-    return Check("storage", value, meaning, Level.OK if speed >= FAST_DISK else Level.HINT)
+    items = rate(speed / SAMPLE_FILE_BYTES)
+    meaning = f"{host.storage.folder}: at most {items} files of 110 KB a second"
+    if host.storage.method:
+        meaning += f" ({host.storage.method})"
+    if speed >= SLOW_DISK:
+        return Check("storage", f"{size(speed)}/s", meaning)
+    remedy = "copy the data to a local disk, or pack it into large files"
+    return Check("storage", f"{size(speed)}/s", f"{meaning}; slow: {remedy}", Level.WARNING)
 
 
 def _compiler(host: Host) -> Check:
@@ -209,14 +207,12 @@ def _compiler(host: Host) -> Check:
         meaning = f"torch.compile does not work {where}: install {name}, or set CXX to another compiler"
         return Check("compiler", "none", meaning, Level.WARNING)
     if host.python_headers is False:
-        meaning = (
-            "Python.h is missing, so torch.compile does not work: install python3-dev (or python3-devel)"
-        )
+        meaning = "Python.h is missing, so torch.compile does not work: install python3-dev"
         return Check("compiler", host.compiler, meaning, Level.WARNING)
     if host.gpus and "cuda" in host.versions and "triton" not in host.versions:
         meaning = "Triton is missing: torch.compile works on CPU but not on the GPU"
         return Check("compiler", host.compiler, meaning, Level.HINT)
-    return Check("compiler", host.compiler, "torch.compile works")
+    return Check("compiler", host.compiler, "torch.compile can build its kernels")
 
 
 def _torch(host: Host) -> Check:
@@ -226,7 +222,7 @@ def _torch(host: Host) -> Check:
         return Check("torch", "none", meaning, Level.WARNING)
     cuda = host.versions.get("cuda")
     if host.gpus and cuda is None:
-        meaning = "a build without CUDA: the GPU stays unused; install a CUDA build (pytorch.org/get-started)"
+        meaning = "a build without CUDA: the GPU stays unused; install a build for CUDA"
         return Check("torch", host.versions["torch"], meaning, Level.WARNING)
     old = [gpu for gpu in host.gpus if (0, 0) < gpu.capability < OLDEST_FOR_CUDA_13]
     if old and cuda is not None and int(cuda.partition(".")[0]) >= 13:
@@ -241,6 +237,10 @@ def _frameworks(host: Host) -> Check:
     if not found:
         return Check("frameworks", "none", "plain training loops need none")
     return Check("frameworks", ", ".join(found), "their validation, logging and checkpoints are told apart")
+
+
+def _system(host: Host) -> str:
+    return "macOS" if host.system == "Darwin" else host.system
 
 
 def _count(number: int, noun: str) -> str:
