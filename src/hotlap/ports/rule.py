@@ -15,7 +15,7 @@ from hotlap.facts.timeline import Timeline
 
 @dataclass(frozen=True)
 class Sight:
-    """All that a rule may look at: one timeline per rank (the first is the one that set the pace) and the host."""
+    """All that a rule may look at: the host, and one timeline per rank, the one that set the pace first."""
 
     timelines: tuple[Timeline, ...]
     host: Host
@@ -31,9 +31,15 @@ class Sight:
 
 
 class Rule(ABC):
-    """One cause. The module's docstring is its card: What it is, How it is recognised, What to do."""
+    """One cause. The module's docstring is its card: What it is, How it is recognised, What to do, Evidence.
+
+    `refines` is the wider cause that this one explains: it is not reported beside it. `outranks` are the
+    causes that come after this one where acting on either would bring about as much.
+    """
 
     cause: ClassVar[Cause]
+    refines: ClassVar[Cause | None] = None
+    outranks: ClassVar[frozenset[Cause]] = frozenset()
 
     @abstractmethod
     def examine(self, sight: Sight) -> Finding | None:

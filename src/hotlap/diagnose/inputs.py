@@ -1,7 +1,8 @@
 """What exposed data time consists of, and which line holds it.
 
-Without workers a step waits for exactly what loading does. With workers it waits while they are busy: the exposed time is
-split as the workers' time was. What they did not spend on items and collating, they handed over or stood idle.
+Without workers a step waits for exactly what loading does. With workers it waits while they are busy: the
+exposed time is split as the workers' time was. What they did not spend on items and collating, they handed
+over or stood idle.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hotlap.ports.rule import Sight
 
 @dataclass(frozen=True)
 class Input:
-    """The loader that feeds training. `cpu`, `wait`, `collate` and `rest` are shares of the step; they add up to `data`."""
+    """The loader that feeds training; `cpu`, `wait`, `collate` and `rest` add up to `data`, a share of the step."""
 
     loader: Loader
     load: Load
@@ -64,7 +65,8 @@ def _loading(load: Load, data: float) -> float:
 def _busy(sight: Sight, rows: list[Worker]) -> float:
     work = sum(row.fetch_s + row.collate_s for row in rows)
     life = work + sum(row.wait_s for row in rows)
-    # While the run validates or saves, the queue is full and the workers rest: that is no sign of spare capacity.
+    # While the run validates or saves, the queue is full and the workers rest: that is no sign of spare
+    # capacity.
     resting = life * sight.summary.share(Stage.VALIDATE, Stage.CHECKPOINT)
     return min(1.0, work / max(work, life - resting))
 

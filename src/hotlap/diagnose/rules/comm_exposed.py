@@ -1,0 +1,48 @@
+"""Exchanging gradients between ranks holds the step up.
+
+What it is
+    Gradients are summed over all ranks while backward still runs. What does not fit beside it is exposed:
+    too small or too large buckets, a slow link, or a model with more parameters than computation.
+How it is recognised
+    There are several ranks, and the time in collectives on the host's path is at least 2 % of the step even
+    on the rank that spends least there: on that rank it is no waiting for a slower one.
+What to do
+    Accumulate gradients over several batches without exchanging them (`no_sync`), change the bucket size,
+    send bf16 gradients, or mark the graph as static.
+Evidence
+    `comm_ms`: a step
+    `backend`: of torch.distributed
+    `ranks`: in all
+"""
+
+from __future__ import annotations
+
+from hotlap.diagnose.severity import finding
+from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.summary import summarise
+from hotlap.facts.timeline import Timeline
+from hotlap.ports.rule import Rule, Sight
+
+
+class CommExposed(Rule):
+    cause = Cause.COMM_EXPOSED
+
+    def examine(self, sight: Sight) -> Finding | None:
+        seen = [each for each in (_exchange(timeline) for timeline in sight.timelines) if each is not None]
+        if sight.timeline.world < 2 or not seen:
+            return None
+        share, comm_ms = min(seen)
+        evidence = {
+            "comm_ms": comm_ms,
+            "backend": sight.timeline.runtime.backend or "unknown",
+            "ranks": sight.timeline.world,
+        }
+        return finding(self.cause, share, evidence)
+
+
+def _exchange(timeline: Timeline) -> tuple[float, float] | None:
+    """Share of the step and milliseconds of a step in collectives; None where they were not timed."""
+    summary = summarise(timeline)
+    if timeline.comm_s is None or not summary.n:
+        return None
+    return timeline.comm_s / summary.seconds, timeline.comm_s * 1e3 / summary.n

@@ -1,0 +1,52 @@
+"""Code beside training, such as metrics or statistics of gradients, takes a noticeable part of each step.
+
+What it is
+    Norms of all gradients, histograms, confusion matrices, mutual information: monitors run on the training
+    thread, in each step unless told otherwise, and are easily dearer than what they watch.
+How it is recognised
+    Time outside all named stages (`other`) is at least 2 % of the step and the stack sampler met a line
+    there that holds at least a fifth of it. What host synchronisations and garbage collections explain is
+    taken off. Where no line was seen, nothing is said: time without a name is no evidence.
+What to do
+    Run the monitor every so many steps, on a subset, vectorised (one matmul instead of pairs), or under a
+    time budget.
+Evidence
+    `other_ms`: a step, outside all named stages
+    `callee`: what the line calls
+    `line_share`: of the samples there
+"""
+
+from __future__ import annotations
+
+from hotlap.diagnose.inputs import line_evidence, top_line
+from hotlap.diagnose.severity import finding
+from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.timeline import Stage
+from hotlap.ports.rule import Rule, Sight
+
+NOTICED = 0.2  # of the samples: a line that holds less is not what to act on
+
+
+class MonitoringHeavy(Rule):
+    cause = Cause.MONITORING_HEAVY
+
+    def examine(self, sight: Sight) -> Finding | None:
+        line = top_line(sight.timeline, Stage.OTHER)
+        if line is None or line.share < NOTICED:
+            return None
+        held = sum(
+            each.share for each in sight.timeline.lines if each.stage is Stage.OTHER and each.role == "main"
+        )
+        share = (sight.summary.share(Stage.OTHER) - _explained(sight)) * min(1.0, held)
+        evidence = {"other_ms": sight.summary.ms(Stage.OTHER), **line_evidence(line)}
+        return finding(self.cause, share, evidence, line.place)
+
+
+def _explained(sight: Sight) -> float:
+    """What other causes say about `other`."""
+    timeline, summary = sight.timeline, sight.summary
+    if not summary.n or not summary.step_ms:
+        return 0.0
+    waiting = sum(point.seconds for point in timeline.syncs if point.stage is Stage.OTHER)
+    steps = len(timeline.steps) + timeline.probe.dropped_steps
+    return waiting * 1e3 / steps / summary.step_ms + timeline.pauses.seconds / summary.seconds

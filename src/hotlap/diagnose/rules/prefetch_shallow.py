@@ -1,0 +1,64 @@
+"""The workers keep up on average, but their queue is too short to cover slow batches.
+
+What it is
+    Batches take unequal time. The queue (`prefetch_factor` batches for each worker) covers a slow one only
+    while it lasts; after that the step waits, although the workers stand idle at other times.
+How it is recognised
+    The workers are idle for at least 15 % of their life, so that their number is not what is missing. Most
+    of the waiting comes in bursts: the median step waits for less than half of the mean wait. And the
+    bursts are of a size that a queue can cover: the p95 wait is shorter than what a queue of 8 for each
+    worker holds. The share is the waiting above the median.
+What to do
+    Raise `prefetch_factor`. It costs memory: batch size times workers times the factor.
+Evidence
+    `prefetch`: batches for each worker
+    `wanted`: batches for each worker that cover the p95 wait
+    `workers`: of the loader
+    `busy_share`: of the workers' life
+    `data_p50_ms`: a step waits, median
+    `data_p95_ms`: a step waits, p95
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from hotlap.diagnose.inputs import Input, input_of
+from hotlap.diagnose.severity import finding
+from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.summary import StageSummary
+from hotlap.facts.timeline import Stage
+from hotlap.ports.rule import Rule, Sight
+
+IDLE_FROM = 0.15
+DEEPEST = 8  # batches for each worker: beyond this, memory is better spent on a cache
+
+
+class PrefetchShallow(Rule):
+    cause = Cause.PREFETCH_SHALLOW
+    refines = Cause.INPUT_STARVED
+    outranks = frozenset({Cause.STEP_OUTLIERS, Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND})
+
+    def examine(self, sight: Sight) -> Finding | None:
+        seen, waits = input_of(sight), sight.summary.stages.get(Stage.DATA)
+        if seen is None or waits is None or not seen.loader.num_workers or seen.busy > 1.0 - IDLE_FROM:
+            return None
+        wanted = _wanted(seen, waits)
+        if waits.p50_ms > waits.ms / 2 or not seen.setting.prefetch < wanted <= DEEPEST:
+            return None
+        evidence = {
+            "prefetch": seen.setting.prefetch,
+            "wanted": wanted,
+            "workers": seen.loader.num_workers,
+            "busy_share": seen.busy,
+            "data_p50_ms": waits.p50_ms,
+            "data_p95_ms": waits.p95_ms,
+        }
+        share = waits.share * (1.0 - waits.p50_ms / waits.ms)
+        return finding(self.cause, share, evidence, seen.loader.place)
+
+
+def _wanted(seen: Input, waits: StageSummary) -> int:
+    """What is held now, plus as many batches as training takes up during a slow one."""
+    taken = waits.p95_ms / 1e3 / max(1e-9, seen.load.compute_s) * seen.load.batches
+    return seen.setting.prefetch + ceil(taken / seen.loader.num_workers)
