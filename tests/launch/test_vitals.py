@@ -44,7 +44,7 @@ def after(vitals, seconds=0.6):
 
 
 class Meter:
-    """CPU shares of one process by its own counters: the truth, however busy this machine is with other things."""
+    """CPU shares of one process by its own counters: the truth, however busy this machine is."""
 
     def __init__(self, pid: int) -> None:
         self.process = psutil.Process(pid)
