@@ -35,7 +35,10 @@ _TRAINER: Points = {
 
 _POINTS: dict[str, Points] = {
     "transformers.trainer": {f"Trainer.{name}": stage for name, stage in _TRAINER.items()},
-    "transformers.trainer_callback": {"ProgressCallback.on_step_end": Stage.LOG},
+    "transformers.trainer_callback": {
+        "ProgressCallback.on_step_end": Stage.LOG,
+        "CallbackHandler.on_save": Stage.CHECKPOINT,  # uploads, mostly
+    },
 }
 
 

@@ -1,11 +1,9 @@
-"""What a loop without a framework uses beside torch's own step: loggers, progress bars, savers, clipping."""
+"""What a loop without a framework uses beside torch's own step: loggers, progress bars, savers, averages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
-from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar
 
 from hotlap.facts.timeline import Stage
 from hotlap.integrations import Points, stage_points
@@ -36,8 +34,6 @@ _POINTS: dict[str, Points] = {
     },
 }
 
-_CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
-
 
 class Plain(Integration):
     """Notes no framework: `plain` is what a run is until one says otherwise."""
@@ -47,7 +43,8 @@ class Plain(Integration):
 
     def attach(self, module: ModuleType, stager: Stager) -> None:
         if module.__name__ == "torch":
-            _stage_torch(module, stager)
+            # The averaged weights are kept up to date right after the step, and belong to it.
+            stager.stage(module.optim.swa_utils.AveragedModel, "update_parameters", Stage.OPTIMIZER)
         elif module.__name__ in _WRITERS:
             _stage_writer(module.SummaryWriter, stager)
         else:
@@ -58,24 +55,3 @@ def _stage_writer(writer: type, stager: Stager) -> None:
     for name in [*vars(writer)]:
         if name.startswith("add_") or name in ("flush", "close"):
             stager.stage(writer, name, Stage.LOG)
-
-
-def _stage_torch(torch: ModuleType, stager: Stager) -> None:
-    stager.stage(torch.optim.swa_utils.AveragedModel, "update_parameters", Stage.OPTIMIZER)
-    # `torch.nn.utils` took the functions over by name, so both places hold them.
-    for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
-        for name in _CLIPPING:
-            stager.wrap(owner, name, partial(_unless_compiling, torch, stager))
-
-
-def _unless_compiling(torch: Any, stager: Stager, original: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled train step contains the clipping; a mark inside it would break its graph."""
-    staged = SimpleNamespace(clip=original)
-    stager.stage(staged, "clip", Stage.OPTIMIZER)
-    is_compiling = torch.compiler.is_compiling
-
-    @wraps(original)
-    def clip(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs) if is_compiling() else staged.clip(*args, **kwargs)
-
-    return clip

@@ -1,0 +1,90 @@
+"""An HF Trainer with a delay of known size in one stage, written to planted.json as it really was."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import Dataset
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--stage", required=True)
+parser.add_argument("--ms", type=float, default=20.0)
+parser.add_argument("--every", type=int, default=5)
+parser.add_argument("--steps", type=int, default=60)
+args = parser.parse_args()
+planted = []
+
+
+def delay(stage):
+    if args.stage == stage:
+        started = time.perf_counter()
+        time.sleep(args.ms / 1000)
+        planted.append(time.perf_counter() - started)
+
+
+class Tokens(Dataset):
+    def __len__(self):
+        return 16 * args.steps
+
+    def __getitem__(self, index):
+        row = torch.arange(index, index + 16) % 64
+        return {"input_ids": row, "labels": row}
+
+
+class Slow(TrainerCallback):
+    def on_log(self, args, state, control, **kwargs):
+        if "loss" in kwargs["logs"]:
+            delay("log")
+
+    def on_step_end(self, arguments, state, control, **kwargs):
+        if state.global_step % args.every == 0:
+            delay("other")
+
+
+class MyTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """An override that never calls its parent, as most are."""
+        if model.training and self.state.global_step % args.every == 0:
+            delay("forward")
+        outputs = model(**inputs)
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+    def _save(self, output_dir=None, state_dict=None):
+        delay("checkpoint")
+        super()._save(output_dir, state_dict)
+
+
+def compute_metrics(predictions):
+    delay("validate")
+    return {"mean": float(predictions.predictions.mean())}
+
+
+torch.manual_seed(0)
+config = GPT2Config(
+    vocab_size=64, n_positions=16, n_embd=64, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+)
+trainer = MyTrainer(
+    model=GPT2LMHeadModel(config),
+    args=TrainingArguments(
+        output_dir="checkpoints",
+        max_steps=args.steps,
+        per_device_train_batch_size=16,
+        logging_steps=args.every,
+        eval_strategy="steps",
+        eval_steps=args.every,
+        save_steps=args.every,
+        save_total_limit=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    ),
+    train_dataset=Tokens(),
+    eval_dataset=torch.utils.data.Subset(Tokens(), range(16)),
+    compute_metrics=compute_metrics,
+    callbacks=[Slow()],
+)
+trainer.train()
+Path("planted.json").write_text(json.dumps({"count": len(planted), "seconds": sum(planted), "each": planted}))

@@ -1,0 +1,88 @@
+"""A Lightning Trainer with a delay of known size in one stage, written to planted.json as it really was."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--stage", required=True)
+parser.add_argument("--ms", type=float, default=20.0)
+parser.add_argument("--every", type=int, default=5)
+parser.add_argument("--steps", type=int, default=60)
+args = parser.parse_args()
+planted = []
+
+
+def delay(stage):
+    if args.stage == stage:
+        started = time.perf_counter()
+        time.sleep(args.ms / 1000)
+        planted.append(time.perf_counter() - started)
+
+
+class SlowLog(CSVLogger):
+    def log_metrics(self, metrics, step=None):
+        if "loss" in metrics:
+            delay("log")
+        super().log_metrics(metrics, step)
+
+
+class SlowCallback(L.Callback):
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        if trainer.global_step % args.every == 0:
+            delay("other")
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+
+    def training_step(self, batch, batch_idx):
+        if batch_idx % args.every == 0:
+            delay("forward")
+        loss = nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        if batch_idx == 0:
+            delay("validate")
+        self.log("accuracy", (self.layers(batch[0]).argmax(1) == batch[1]).float().mean())
+
+    def transfer_batch_to_device(self, batch, device, dataloader_idx):
+        if self.trainer.training and self.global_step % args.every == 0:
+            delay("transfer")
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    def on_save_checkpoint(self, checkpoint):
+        delay("checkpoint")
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(64 * args.steps, 256), torch.randint(0, 10, (64 * args.steps,)))
+loader = DataLoader(data, batch_size=64)
+trainer = L.Trainer(
+    accelerator="cpu",
+    max_steps=args.steps,
+    val_check_interval=args.every,
+    limit_val_batches=2,
+    log_every_n_steps=args.every,
+    logger=SlowLog("logs"),
+    callbacks=[SlowCallback(), ModelCheckpoint("checkpoints", every_n_train_steps=args.every)],
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
+trainer.fit(Net(), loader, loader)
+Path("planted.json").write_text(json.dumps({"count": len(planted), "seconds": sum(planted), "each": planted}))
