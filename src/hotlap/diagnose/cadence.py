@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotlap.diagnose.inputs import line_place, top_line
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Cadence, Stage
 from hotlap.ports.rule import Sight
@@ -15,7 +15,7 @@ def occasional(sight: Sight, cause: Cause, stage: Stage) -> Finding | None:
     rhythm = max(seen, key=lambda each: each.seconds) if seen else _from_steps(sight, stage)
     if rhythm is None:
         return None
-    evidence = {
+    evidence: Evidence = {
         "stage_ms": sight.summary.ms(stage),
         "each_ms": rhythm.seconds * 1e3 / rhythm.count,
         "count": rhythm.count,

@@ -7,18 +7,18 @@ over or stood idle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hotlap.cost.pipeline import Load, Setting
 from hotlap.cost.reading import load_of, rows_of, setting_of, training_loader
+from hotlap.diagnose.severity import Evidence
 from hotlap.facts.timeline import HotLine, Loader, Place, Stage, Timeline, Worker
 from hotlap.ports.rule import Sight
 
 
 @dataclass(frozen=True)
 class Input:
-    """The loader that feeds training; `cpu`, `wait`, `collate` and `rest` add up to `data`, a share of the step."""
+    """The loader that feeds training. Of the step, `cpu`, `wait`, `collate` and `rest` make up `data`."""
 
     loader: Loader
     load: Load
@@ -82,7 +82,7 @@ def top_line(timeline: Timeline, stage: Stage, role: str = "main") -> HotLine | 
     return max(lines, key=lambda line: line.share, default=None)
 
 
-def line_evidence(line: HotLine | None) -> Mapping[str, float | str | None]:
+def line_evidence(line: HotLine | None) -> Evidence:
     """The two figures that every cause with a line gives."""
     return {"callee": line.callee if line else None, "line_share": line.share if line else None}
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import Place
 
+Evidence = Mapping[str, float | str | None]
+
 CRITICAL_FROM = 0.30  # the run could be 1.4 times as fast: nothing else is worth doing first
 WARNING_FROM = 0.10  # 1.1 times as fast: what a short comparison on a shared machine can still prove
 NOTE_FROM = 0.02  # below this, a measurement of 200 steps cannot tell it from noise
@@ -29,7 +31,7 @@ def severity_of(share: float) -> Severity:
 def finding(
     cause: Cause,
     share: float,
-    evidence: Mapping[str, float | str | None],
+    evidence: Evidence,
     where: Place | None = None,
     at_most: Severity = Severity.CRITICAL,
 ) -> Finding | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from hotlap.cost.memory import free_bytes
 from hotlap.cost.reading import training_loader
 from hotlap.diagnose.compute import SMALL_BATCH, compute_share, dispatch_of, loops, on_cuda, samples_per_pass
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.rule import Rule, Sight
@@ -49,7 +49,7 @@ class BatchTooSmall(Rule):
         share = fixed + sight.summary.share(Stage.OPTIMIZER)
         if share < NOTICED:
             return None
-        evidence = {"batch": batch, "fixed_share": share, "free_mib": free[0] / 2**20}
+        evidence: Evidence = {"batch": batch, "fixed_share": share, "free_mib": free[0] / 2**20}
         found = training_loader(sight.timeline)
         return finding(self.cause, share * (1 - 1 / LARGER), evidence, found[1].place if found else None)
 
@@ -70,7 +70,7 @@ def _reckoned(sight: Sight, batch: float) -> float | None:
 
 
 def _measured(timeline: Timeline) -> float | None:
-    """A line through usual steps and those with fewer samples; where it meets no samples is the fixed part."""
+    """A line through usual and shorter batches: where it meets no samples is the fixed part."""
     steps, first = timeline.steps, timeline.steady_from
     columns = [steps.stages[stage][first:] for stage in GROWS if stage in steps.stages]
     rows = zip(steps.samples[first:], *columns, strict=True)

@@ -20,7 +20,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.inputs import input_of, item_line, line_evidence, line_place
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -40,7 +40,7 @@ class CollateBound(Rule):
         mostly = seen.collate >= seen.data / 2
         line = item_line(sight.timeline, seen.loader.num_workers) if mostly else None
         work = seen.load.work
-        evidence = {
+        evidence: Evidence = {
             "collate_ms": work.collate_s * 1e3,
             "fetch_ms": (work.cpu_s + work.wait_s) * 1e3,
             "workers": seen.loader.num_workers,

@@ -17,7 +17,7 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Timeline
@@ -32,7 +32,7 @@ class CommExposed(Rule):
         if sight.timeline.world < 2 or not seen:
             return None
         share, comm_ms = min(seen)
-        evidence = {
+        evidence: Evidence = {
             "comm_ms": comm_ms,
             "backend": sight.timeline.runtime.backend or "unknown",
             "ranks": sight.timeline.world,

@@ -18,7 +18,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.compute import compute_share
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -46,5 +46,5 @@ class DebugModeOn(Rule):
         left = 1.0
         for mode in modes:
             left *= 1.0 - COSTS.get(mode, UNKNOWN_COST)
-        evidence = {"modes": ", ".join(modes), "compute_share": share}
+        evidence: Evidence = {"modes": ", ".join(modes), "compute_share": share}
         return finding(self.cause, share * (1.0 - left), evidence)

@@ -18,7 +18,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.compute import compute_share, dispatch_of, dtypes, on_cuda
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -41,5 +41,5 @@ class Float64Compute(Rule):
         saved = SAVED_ON_CUDA if on_cuda(sight.timeline) else SAVED_ON_CPU
         saved *= (1.0 - dispatch.fixed) if dispatch else 1.0
         share = compute_share(sight)
-        evidence = {"compute_share": share, "dtypes": ", ".join(sorted(floats))}
+        evidence: Evidence = {"compute_share": share, "dtypes": ", ".join(sorted(floats))}
         return finding(self.cause, share * saved / (2 if len(floats) > 1 else 1), evidence, model.place)

@@ -17,7 +17,7 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -30,7 +30,7 @@ class GcPauses(Rule):
         pauses, summary = sight.timeline.pauses, sight.summary
         if not pauses.count or not summary.n:
             return None
-        evidence = {
+        evidence: Evidence = {
             "count": pauses.count,
             "pause_ms": pauses.seconds * 1e3 / pauses.count,
             "longest_ms": pauses.longest_s * 1e3,

@@ -21,7 +21,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.compute import gpu_busy
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Stage, SyncPoint, Timeline
 from hotlap.ports.rule import Rule, Sight
@@ -41,7 +41,7 @@ class HostSync(Rule):
         steps = _steps(timeline)
         sync_ms = sum(point.seconds for point in points) * 1e3 / steps
         dearest: SyncPoint = max(points, key=lambda point: point.seconds)
-        evidence = {
+        evidence: Evidence = {
             "sync_ms": sync_ms,
             "syncs": sum(point.count for point in points) / steps,
             "call": dearest.call,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from hotlap.cost.reading import training_loader
 from hotlap.diagnose.inputs import item_line, line_evidence, line_place
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Stage
 from hotlap.ports.rule import Rule, Sight
@@ -38,7 +38,7 @@ class InputStarved(Rule):
         loader = found[1] if found else None
         line = item_line(sight.timeline, loader.num_workers if loader else 0)
         line = line or item_line(sight.timeline, 0)
-        evidence = {
+        evidence: Evidence = {
             "data_ms": summary.ms(Stage.DATA),
             "step_ms": summary.step_ms,
             "waiting_share": _waiting(sight),

@@ -23,7 +23,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.inputs import input_of, item_line, line_evidence, line_place
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -42,7 +42,7 @@ class ItemCpuBound(Rule):
             return None
         line = item_line(sight.timeline, seen.loader.num_workers)
         work = seen.load.work
-        evidence = {
+        evidence: Evidence = {
             "item_ms": seen.item_ms,
             "item_cpu_ms": work.cpu_s * 1e3 / max(1.0, work.items),
             "items": work.items * seen.load.batches,

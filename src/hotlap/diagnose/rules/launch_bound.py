@@ -22,7 +22,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.compute import Dispatch, compute_share, dispatch_of, gpu_busy, on_cuda
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -42,7 +42,7 @@ class LaunchBound(Rule):
         part = _fixed(sight, dispatch, busy)
         if part < NOTICED:
             return None
-        evidence = {
+        evidence: Evidence = {
             "calls": dispatch.calls,
             "call_us": dispatch.call_us,
             "overhead_us": dispatch.call_us * part,

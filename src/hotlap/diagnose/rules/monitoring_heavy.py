@@ -19,7 +19,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.inputs import line_evidence, top_line
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Stage
 from hotlap.ports.rule import Rule, Sight
@@ -38,7 +38,7 @@ class MonitoringHeavy(Rule):
             each.share for each in sight.timeline.lines if each.stage is Stage.OTHER and each.role == "main"
         )
         share = (sight.summary.share(Stage.OTHER) - _explained(sight)) * min(1.0, held)
-        evidence = {"other_ms": sight.summary.ms(Stage.OTHER), **line_evidence(line)}
+        evidence: Evidence = {"other_ms": sight.summary.ms(Stage.OTHER), **line_evidence(line)}
         return finding(self.cause, share, evidence, line.place)
 
 

@@ -18,7 +18,7 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Optimizer, Stage
 from hotlap.ports.rule import Rule, Sight
@@ -37,7 +37,7 @@ class OptimizerUnfused(Rule):
         if not unfused or not everyone:
             return None
         largest = max(unfused, key=lambda each: each.parameters)
-        evidence = {
+        evidence: Evidence = {
             "optimizer": largest.kind,
             "optimizer_ms": sight.summary.ms(Stage.OPTIMIZER),
             "tensors": largest.parameters,

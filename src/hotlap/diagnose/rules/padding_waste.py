@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from hotlap.cost.reading import training_loader
 from hotlap.diagnose.compute import compute_share
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -36,7 +36,7 @@ class PaddingWaste(Rule):
             return None
         after = padding * LEFT
         saved = 1.0 - (1.0 - padding) / (1.0 - after)
-        evidence = {
+        evidence: Evidence = {
             "padding_share": padding,
             "after_share": after,
             "tokens_per_s": sight.summary.tokens_per_s,

@@ -22,7 +22,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.compute import compute_share, on_cuda
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Ops
 from hotlap.ports.rule import Rule, Sight
@@ -45,7 +45,7 @@ class PrecisionIneffective(Rule):
         asked, ops = asked.removeprefix("torch."), sight.timeline.ops
         reason, wasted = ("no-hardware", WASTED_ON_CPU) if not _has_units(sight, asked) else _seen(ops)
         share = compute_share(sight)
-        evidence = {
+        evidence: Evidence = {
             "precision": asked,
             "compute_share": share,
             "reason": reason,

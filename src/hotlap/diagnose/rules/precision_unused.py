@@ -21,7 +21,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.compute import accelerates, compute_share, dispatch_of, dtypes, gpu_busy, on_cuda
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -40,7 +40,7 @@ class PrecisionUnused(Rule):
         if on_cuda(timeline) and busy is not None and busy < BUSY:
             return None
         share = compute_share(sight)
-        evidence = {
+        evidence: Evidence = {
             "compute_share": share,
             "dtype": "float32",
             "precision": _precision(sight),

@@ -24,7 +24,7 @@ from __future__ import annotations
 from math import ceil
 
 from hotlap.diagnose.inputs import Input, input_of
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.summary import StageSummary
 from hotlap.facts.timeline import Stage
@@ -46,7 +46,7 @@ class PrefetchShallow(Rule):
         wanted = _wanted(seen, waits)
         if waits.p50_ms > waits.ms / 2 or not seen.setting.prefetch < wanted <= DEEPEST:
             return None
-        evidence = {
+        evidence: Evidence = {
             "prefetch": seen.setting.prefetch,
             "wanted": wanted,
             "workers": seen.loader.num_workers,

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from hotlap.diagnose.severity import NOTE_FROM, finding
+from hotlap.diagnose.severity import NOTE_FROM, Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.ports.rule import Rule, Sight
 
@@ -37,7 +37,7 @@ class Recompiling(Rule):
         if not reasons or seconds <= 0:
             return None
         part = min(1.0, len(reasons) / max(1, warmup.compiles))
-        evidence = {
+        evidence: Evidence = {
             "recompiles": len(reasons),
             "compile_s": warmup.compile_s,
             "reason": Counter(reasons).most_common(1)[0][0],

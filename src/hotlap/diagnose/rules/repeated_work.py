@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from hotlap.cost.memory import Fit, fit, free_bytes
 from hotlap.diagnose.inputs import input_of
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Dataset
 from hotlap.ports.rule import Rule, Sight
@@ -33,7 +33,7 @@ class RepeatedWork(Rule):
     cause = Cause.REPEATED_WORK
     refines = Cause.INPUT_STARVED
     # Memory is quicker than any way of reading that more workers or larger files could offer.
-    outranks = frozenset({Cause.ITEM_IO_BOUND, Cause.WORKERS_TOO_FEW})
+    outranks = frozenset({Cause.ITEM_IO_BOUND})
 
     def examine(self, sight: Sight) -> Finding | None:
         seen = input_of(sight)
@@ -45,7 +45,7 @@ class RepeatedWork(Rule):
             return None
         epochs = max(1, seen.loader.epochs)
         repeated = (epochs - 1) / epochs if epochs > 1 else 0.5
-        evidence = {
+        evidence: Evidence = {
             "epochs": epochs,
             "items": dataset.length,
             "item_ms": seen.item_ms,

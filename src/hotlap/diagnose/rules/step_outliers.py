@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotlap.diagnose.inputs import line_place, top_line
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import Stage, Steps
 from hotlap.ports.rule import Rule, Sight
@@ -54,7 +54,7 @@ class StepOutliers(Rule):
             return None
         excess = sum(times[index] - middle for index in outliers) / NS_PER_MS / 1e3
         stage = _guilty(steps, first, outliers)
-        evidence = {
+        evidence: Evidence = {
             "outliers": len(outliers),
             "steps": len(times),
             "outlier_ms": median([times[index] for index in outliers]) / NS_PER_MS,

@@ -20,7 +20,7 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.pace import WAITS, own_work_ms
 from hotlap.facts.summary import summarise
@@ -39,7 +39,7 @@ class StragglerRank(Rule):
         if own is None or not others or not sight.summary.step_ms:
             return None
         usual = median(others)
-        evidence = {
+        evidence: Evidence = {
             "rank": sight.timeline.rank,
             "ranks": len(sight.timelines),
             "own_ms": own,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from hotlap.cost.reading import training_loader
 from hotlap.diagnose.inputs import line_place, top_line
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Loader, Stage
 from hotlap.ports.rule import Rule, Sight
@@ -31,7 +31,7 @@ class TransferExposed(Rule):
     def examine(self, sight: Sight) -> Finding | None:
         found = training_loader(sight.timeline)
         loader = found[1] if found else None
-        evidence = {
+        evidence: Evidence = {
             "transfer_ms": sight.summary.ms(Stage.TRANSFER),
             "pinned": _pinned(loader),
             "batch_mib": loader.batch_bytes / 2**20 if loader and loader.batch_bytes else None,

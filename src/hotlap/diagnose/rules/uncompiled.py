@@ -20,7 +20,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.diagnose.compute import compute_share, on_cuda
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.host import Host
 from hotlap.ports.rule import Rule, Sight
@@ -43,7 +43,7 @@ class Uncompiled(Rule):
             return None
         saved = UNMEASURED if pointwise is None else FUSED_AWAY * pointwise
         share = compute_share(sight)
-        evidence = {
+        evidence: Evidence = {
             "compute_share": share,
             "calls": model.calls_per_step or 0.0,
             "pointwise_share": pointwise,

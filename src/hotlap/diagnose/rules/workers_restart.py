@@ -19,7 +19,7 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Loader
 from hotlap.ports.rule import Rule, Sight
@@ -35,7 +35,7 @@ class WorkersRestart(Rule):
         if not restarted or not sight.summary.n:
             return None
         worst = max(restarted, key=_again_s)
-        evidence = {
+        evidence: Evidence = {
             "epochs": worst.epochs,
             "startup_s": worst.startup_s / worst.epochs,
             "workers": worst.num_workers,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from hotlap.cost.pipeline import best_workers, predict
 from hotlap.diagnose.inputs import input_of
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
@@ -42,7 +42,7 @@ class WorkersTooFew(Rule):
         wanted = best_workers(seen.load, range(now.workers + 1, cores + 1), cores, now.prefetch)
         gain = predict(seen.load, now, now._replace(workers=wanted), cores).gain
         saved = min(seen.data, 1.0 - 1.0 / (1.0 + gain))
-        evidence = {
+        evidence: Evidence = {
             "workers": now.workers,
             "wanted": wanted,
             "cores": cores,

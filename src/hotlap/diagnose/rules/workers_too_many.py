@@ -28,7 +28,7 @@ from __future__ import annotations
 from hotlap.cost.pipeline import best_workers, predict
 from hotlap.cost.reading import SATURATED
 from hotlap.diagnose.inputs import Input, input_of
-from hotlap.diagnose.severity import finding
+from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.rule import Rule, Sight
@@ -47,7 +47,7 @@ class WorkersTooMany(Rule):
             return None
         wanted = best_workers(seen.load, range(seen.loader.num_workers + 1), cores, seen.setting.prefetch)
         crowded, dear = _crowded(seen, sight), _dear(seen, wanted, cores)
-        evidence = {
+        evidence: Evidence = {
             "workers": seen.loader.num_workers,
             "wanted": min(wanted, cores),
             "threads": seen.loader.worker_threads or 1,
