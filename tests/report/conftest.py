@@ -1,7 +1,8 @@
-"""Runs made in code: what a probe would have seen of them, without a probe, a disk or a clock."""
+"""Runs made in code: what a probe would have seen of them, without a probe or a clock; and golden files."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +14,45 @@ from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Interval, Sev
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.timeline import (
-    Cadence, Dataset, Ending, Gauge, HotLine, Loader, Model, Optimizer, Pauses, Place, ProbeCost, Runtime, Stage,
-    Steps, SyncPoint, Timeline, Warmup, Worker,
-)  # fmt: skip
+    Cadence,
+    Dataset,
+    Ending,
+    Gauge,
+    HotLine,
+    Loader,
+    Model,
+    Optimizer,
+    Pauses,
+    Place,
+    ProbeCost,
+    Runtime,
+    Stage,
+    Steps,
+    SyncPoint,
+    Timeline,
+    Warmup,
+    Worker,
+)
 from hotlap.report.view import profile_view
 
 MS = 1_000_000
 MIB = 2**20
+NO_FINDINGS = Diagnosis()
+GOLDEN = Path(__file__).parent.parent / "golden"
 CWD = "/home/ada/printer"
 RUN = ".hotlap/runs/20261116-101500-train"
 SCALER = Place(f"{CWD}/dataset.py", 366, "__getitem__", "        x = self.scaler.transform(x)")
+SUMMED = Place(f"{CWD}/train.py", 120, "main", "total += loss.item()")
 BUILT = Place(f"{CWD}/train.py", 88, "main", "    loader = DataLoader(dataset, batch_size=512)")
 MIXES = {
-    "data-bound": {"data": 29.0, "transfer": 0.2, "forward": 4.1, "backward": 6.2, "optimizer": 1.1, "other": 0.4},
+    "data-bound": {
+        "data": 29.0,
+        "transfer": 0.2,
+        "forward": 4.1,
+        "backward": 6.2,
+        "optimizer": 1.1,
+        "other": 0.4,
+    },
     "healthy": {"data": 0.4, "forward": 12.3, "backward": 22.4, "optimizer": 3.0, "log": 0.2, "other": 0.3},
 }
 
@@ -33,7 +60,9 @@ MIXES = {
 def make_steps(mix: dict[str, float], count: int, stall_every: int = 0) -> Steps:
     """Steps whose stages scatter by a few percent; every so many steps the first stage stalls."""
     dice = random.Random(7)
-    stages = {Stage(name): [round(ms * MS * dice.uniform(0.95, 1.05)) for _ in range(count)] for name, ms in mix.items()}
+    stages = {}
+    for name, ms in mix.items():
+        stages[Stage(name)] = [round(ms * MS * dice.uniform(0.95, 1.05)) for _ in range(count)]
     if stall_every:
         first = next(iter(stages.values()))
         for index in range(stall_every, count, stall_every):
@@ -47,7 +76,7 @@ def make_steps(mix: dict[str, float], count: int, stall_every: int = 0) -> Steps
 
 
 def make_gauges(steps: Steps, growth: int = 3 * MIB) -> tuple[Gauge, ...]:
-    end = steps.start[-1] + steps.wall[-1]
+    end = sum(steps.wall)
     return tuple(
         Gauge(round(end * part), round(812 * MIB + growth * part), 1.21, 0.62, 0.05, 0.003, (0.97, 0.86))
         for part in (index / 40 for index in range(41))
@@ -91,7 +120,9 @@ def make_host(**changes: Any) -> Host:
 def starved() -> Timeline:
     """Items that spend their time in one line, in two workers."""
     dataset = Dataset("WindowDataset", 46_000, SCALER, 9_600, True, False)
-    loader = Loader(dataset, 512, 2, 2, False, False, True, place=BUILT, epochs=3, batches=212, startup_s=0.31)
+    loader = Loader(
+        dataset, 512, 2, 2, False, False, True, place=BUILT, epochs=3, batches=212, startup_s=0.31
+    )
     return make_timeline(
         MIXES["data-bound"],
         stall_every=50,
@@ -104,29 +135,42 @@ def starved() -> Timeline:
         optimizers=(Optimizer("Adam", 64, 1_200_000, steps=212),),
         lines=(
             HotLine(SCALER, "scaler.transform", Stage.DATA, 0.71, 640, "worker"),
-            HotLine(Place(f"{CWD}/dataset.py", 370, "__getitem__", "return torch.from_numpy(x)"), "torch.from_numpy",
-                    Stage.DATA, 0.12, 108, "worker"),
+            HotLine(
+                Place(f"{CWD}/dataset.py", 370, "__getitem__", "return torch.from_numpy(x)"),
+                "torch.from_numpy",
+                Stage.DATA,
+                0.12,
+                108,
+                "worker",
+            ),
             HotLine(BUILT, "", Stage.OTHER, 0.6, 9),
         ),
-        syncs=(SyncPoint(Place(f"{CWD}/train.py", 120, "main", "total += loss.item()"), ".item()", 212, 0.04),),
+        syncs=(SyncPoint(SUMMED, ".item()", 212, 0.04),),
         cadences=(Cadence(Stage.VALIDATE, 3, 0.9, 70.0, BUILT),),
         pauses=Pauses(4, 0.05, 0.021),
         inferred=(Stage.OPTIMIZER,),
         epochs=3,
-    )  # fmt: skip
+    )
 
 
 def starved_diagnosis() -> Diagnosis:
     evidence = {
-        "item_ms": 0.072, "item_cpu_ms": 0.07, "items": 512, "workers": 2, "cores": 2, "callee": "scaler.transform",
+        "item_ms": 0.072,
+        "item_cpu_ms": 0.07,
+        "items": 512,
+        "workers": 2,
+        "cores": 2,
+        "callee": "scaler.transform",
         "line_share": 0.71,
-    }  # fmt: skip
+    }
     fixes = (Fix("cache-dataset", "memory", 1.45, Interval(1.2, 1.7)), Fix("num-workers", "1", 0.02, None))
     sync = {"sync_ms": 0.19, "syncs": 1, "call": ".item()", "lines": 1}
-    return Diagnosis((
-        Finding(Cause.ITEM_CPU_BOUND, Severity.CRITICAL, 0.70, evidence, SCALER, fixes),
-        Finding(Cause.HOST_SYNC, Severity.NOTE, 0.004, sync, Place(f"{CWD}/train.py", 120, "main", "total += loss.item()")),
-    ))  # fmt: skip
+    return Diagnosis(
+        (
+            Finding(Cause.ITEM_CPU_BOUND, Severity.CRITICAL, 0.70, evidence, SCALER, fixes),
+            Finding(Cause.HOST_SYNC, Severity.NOTE, 0.004, sync, SUMMED),
+        )
+    )
 
 
 def two_ranks() -> list[Timeline]:
@@ -150,7 +194,12 @@ def job(cwd: str = CWD) -> Job:
 
 def nothing() -> Timeline:
     return make_timeline(
-        {"data": 30.0, "forward": 3.0}, 3, steady_from=3, gauges=(), ending=Ending.CRASHED, warmup=Warmup(2.0, 3, 0.1)
+        {"data": 30.0, "forward": 3.0},
+        3,
+        steady_from=3,
+        gauges=(),
+        ending=Ending.CRASHED,
+        warmup=Warmup(2.0, 3, 0.1),
     )
 
 
@@ -177,7 +226,21 @@ def timeline_of() -> Callable[..., Timeline]:
 def view_of() -> Callable[..., dict[str, Any]]:
     """Makes a view of timelines, with a diagnosis and the folder that the job ran in."""
 
-    def make(*timelines: Timeline, diagnosis: Diagnosis | None = None, cwd: Path | str = CWD, **host: Any) -> dict[str, Any]:
-        return profile_view(job(str(cwd)), make_host(**host), timelines, diagnosis or Diagnosis(), RUN)
+    def make(*timelines: Timeline, diagnosis: Diagnosis = NO_FINDINGS, cwd: Path | str = CWD, **host: Any):
+        return profile_view(job(str(cwd)), make_host(**host), timelines, diagnosis, RUN)
 
     return make
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compares a text with a file of tests/golden; HOTLAP_REGOLD=1 writes the file instead."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if os.environ.get("HOTLAP_REGOLD"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{name} changed; HOTLAP_REGOLD=1 accepts it"
+
+    return check

@@ -26,7 +26,8 @@ def next_commands(view: Mapping[str, Any], commands: Collection[str] = COMMANDS)
     """What to type after reading the report."""
     offered: list[tuple[str, Command]] = []
     if view["verdict"] is None:
-        offered.append(("profile", Command(f"hotlap profile --full {typed(view['job'])}", "next.profile_full")))
+        whole = Command(f"hotlap profile --full {typed(view['job'])}", "next.profile_full")
+        offered.append(("profile", whole))
     elif view["verdict"] != HEALTHY:
         finding = view["findings"][0]
         if finding["fixes"]:
@@ -54,7 +55,7 @@ def apply_command(
 
 
 def typed(job: Mapping[str, Any]) -> str:
-    """The job as it is typed behind `hotlap profile`: a script or `-m module` alone, any launcher behind `--`."""
+    """The job as one types it behind `hotlap profile`: a script or `-m module`, any launcher behind `--`."""
     words: Sequence[str] = job["argv"]
     if words and PurePath(words[0]).name.startswith("python"):
         rest = words[1:]

@@ -1,4 +1,4 @@
-"""A report's parts before they are drawn: sections of sentences and tables, in words, in no output's own form."""
+"""A report's parts before they are drawn: sections of sentences and tables, in no output's own form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str | float, ...], ...]
-    key: str = ""  # names the rows' colours, where they have one each
+    colours: tuple[str, ...] = ()  # of the rows, by name, where they have one each
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Values of others made safe to write: text that may hold control characters, numbers that JSON does not know."""
+"""Values of others made safe to write: text with control characters, numbers that JSON does not know."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _shown(character: str) -> str:
 
 
 def finite(plain: Any) -> Any:
-    """Plain data with every number that is not finite as None: JSON has no word for it, and it was not measured."""
+    """Plain data with None for numbers that are not finite: they were not measured, and JSON lacks them."""
     if isinstance(plain, dict):
         return {key: finite(value) for key, value in plain.items()}
     if isinstance(plain, list):

@@ -1,4 +1,4 @@
-"""What was seen beside the steps: memory, CPU, workers, loaders, hot lines, synchronisations, occasional stages."""
+"""What was seen beside the steps: memory, CPU, workers, loaders, hot lines, synchronisations, cadences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def memory(timeline: Timeline, steady: Sequence[Gauge], host: Host) -> dict[str,
         "rss_end": _end(resident),
         "rss_peak": max(gauge.rss for gauge in timeline.gauges),
         "rss_growth": _growth(resident),
-        "tree_peak": max((each.tree_rss for each in timeline.gauges if each.tree_rss is not None), default=None),
+        "tree_peak": max(
+            (each.tree_rss for each in timeline.gauges if each.tree_rss is not None), default=None
+        ),
         "ram": host.ram_bytes,
         "cuda": _cuda(timeline.gauges, steady, host),
     }
@@ -150,7 +152,7 @@ def _place(place: Place | None, sources: Sources) -> dict[str, Any] | None:
 
 
 def _start(values: Sequence[int]) -> int:
-    return _middle(values[:_few(values)])
+    return _middle(values[: _few(values)])
 
 
 def _end(values: Sequence[int]) -> int:

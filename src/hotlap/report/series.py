@@ -1,4 +1,4 @@
-"""Long columns made short enough to draw: bucket means for the shape, bucket maxima so that stalls stay visible."""
+"""Long columns made short enough to draw: bucket means for the shape, bucket maxima so that stalls show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def of_steps(timeline: Timeline) -> dict[str, Any]:
         "step": list(firsts),
         "t_s": [_short(steps.start[first] / NS_PER_S) for first in firsts],
         "wall": _bucketed(steps.wall, bucket),
-        "stages": {stage.value: _bucketed(column, bucket) for stage, column in steps.stages.items() if any(column)},
+        "stages": {
+            stage.value: _bucketed(column, bucket) for stage, column in steps.stages.items() if any(column)
+        },
     }
 
 
@@ -52,7 +54,7 @@ def of_gauges(gauges: Sequence[Gauge]) -> dict[str, Any] | None:
 
 
 def trace(timeline: Timeline, ranks: int) -> dict[str, Any]:
-    """Single steps of a rank in ns, exact: all of them, or the first, the longest and the last of a long run."""
+    """Single steps of a rank in ns, exact: all, or the first, the longest and the last of a long run."""
     steps = timeline.steps
     kept = _kept(steps, max(30, TRACE_STEPS // ranks))
     return {
@@ -63,7 +65,9 @@ def trace(timeline: Timeline, ranks: int) -> dict[str, Any]:
         "start": [steps.start[index] for index in kept],
         "wall": [steps.wall[index] for index in kept],
         "stages": {
-            stage.value: [column[index] for index in kept] for stage, column in steps.stages.items() if any(column)
+            stage.value: [column[index] for index in kept]
+            for stage, column in steps.stages.items()
+            if any(column)
         },
     }
 

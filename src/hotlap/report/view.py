@@ -1,6 +1,6 @@
 """The plain data of one profile: what `--json` prints and what every renderer draws.
 
-A renderer computes nothing, so all that a report shows is here, without any word of a language. None means: not measured.
+A renderer computes nothing, so all that a report shows is here, in no language. None means: not measured.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from hotlap.facts.codec import SCHEMA, to_plain
 from hotlap.facts.diagnosis import HEALTHY, Diagnosis, Finding
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
+from hotlap.facts.pace import by_pace, own_work_ms
 from hotlap.facts.summary import Summary, summarise
 from hotlap.facts.timeline import Place, Timeline, Warmup
 from hotlap.report import seen, series
@@ -23,9 +24,10 @@ from hotlap.report.source import Sources
 def profile_view(
     job: Job, host: Host, timelines: Sequence[Timeline], diagnosis: Diagnosis, run: str
 ) -> dict[str, Any]:
-    """The view of a run. The first timeline is the one that set the pace; `run` is the run folder."""
+    """The view of a run: its slowest rank in full, the others beside it. `run` is the run folder."""
     if not timelines:
         raise FactError("the run has no timeline: no training process was seen.", "record the run again")
+    timelines = by_pace(timelines)
     pace = timelines[0]
     summary = summarise(pace)
     sources = Sources(job.cwd)
@@ -45,7 +47,7 @@ def profile_view(
         "findings": [_finding(each, sources) for each in diagnosis.findings],
         "warmup": _warmup(pace.warmup),
         **_seen(pace, host, sources),
-        "ranks": [_rank(each) for each in sorted(timelines, key=lambda each: each.rank)],
+        "ranks": _ranks(timelines),
         "slowest_rank": pace.rank if len(timelines) > 1 else None,
         "host": to_plain(host),
         "series": series.of_steps(pace),
@@ -120,10 +122,17 @@ def _seen(timeline: Timeline, host: Host, sources: Sources) -> dict[str, Any]:
         "model": seen.model(timeline, sources),
         "optimizers": to_plain(timeline.optimizers),
         "runtime": to_plain(timeline.runtime),
+        "ops": to_plain(timeline.ops),
     }
 
 
-def _rank(timeline: Timeline) -> dict[str, Any]:
+def _ranks(timelines: Sequence[Timeline]) -> list[dict[str, Any]]:
+    works = own_work_ms(timelines)
+    ranks = [_rank(timeline, own) for timeline, own in zip(timelines, works, strict=True)]
+    return sorted(ranks, key=lambda rank: int(rank["rank"]))
+
+
+def _rank(timeline: Timeline, own_ms: float | None) -> dict[str, Any]:
     summary = summarise(timeline)
     return {
         "rank": timeline.rank,
@@ -131,5 +140,6 @@ def _rank(timeline: Timeline) -> dict[str, Any]:
         "ending": timeline.ending.value,
         "step": _step(timeline, summary),
         "stages": _stages(summary),
+        "own_ms": own_ms,
         "comm_ms": timeline.comm_s * 1e3 / summary.n if timeline.comm_s is not None and summary.n else None,
     }

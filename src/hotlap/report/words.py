@@ -40,8 +40,7 @@ def headline(finding: Mapping[str, Any] | None, say: Phrases) -> str:
 def also(view: Mapping[str, Any], say: Phrases) -> str:
     """The causes of the other findings in one line, or nothing."""
     named = [
-        say("verdict.also_one" if each["share"] else "verdict.also_one_bare", cause=each["cause"], share=each["share"])
-        for each in others(view)
+        say("verdict.also_one", cause=each["cause"], share=each["share"] or None) for each in others(view)
     ]
     return say("verdict.also", findings=", ".join(named)) if named else ""
 
@@ -64,7 +63,8 @@ def _healthy(view: Mapping[str, Any], say: Phrases) -> str:
 def step_figures(view: Mapping[str, Any], say: Phrases) -> str:
     """Step time and throughput in one sentence."""
     step = view["step"]
-    return say("why.figures", view["throughput"], steps=step["n"], median=step["ms_median"], p95=step["ms_p95"])
+    figures = {**view["throughput"], "steps": step["n"], "median": step["ms_median"], "p95": step["ms_p95"]}
+    return say("why.figures", figures)
 
 
 def evidence(finding: Mapping[str, Any], say: Phrases) -> str:
@@ -81,6 +81,14 @@ def where(finding: Mapping[str, Any], say: Phrases) -> str:
 def what_to_do(finding: Mapping[str, Any], say: Phrases) -> str:
     """What to change, in one sentence."""
     return say(f"todo.{finding['cause']}", finding["evidence"])
+
+
+def next_step(view: Mapping[str, Any], say: Phrases) -> str:
+    """What to change first, or that nothing needs to change."""
+    finding = first(view)
+    if finding is not None:
+        return what_to_do(finding, say)
+    return say("next.healthy" if view["verdict"] else "next.none")
 
 
 def fix(each: Mapping[str, Any], say: Phrases) -> str:

@@ -1,9 +1,9 @@
 """The words of a report, one file per language with the same keys.
 
-A text holds places to fill: `{key}` as it is, or with how it is written: `{key:share}`, `{key:ms}`, `{key:size}` and the
-others of `WRITTEN`; `{key:word}` and `{key:stage}` are looked up as `word.<value>` and `stage.<value>` in the same language.
-A part in `[[double brackets]]` is left away where one of its values was not measured; outside of brackets such a value is
-written as "not measured".
+A text holds places to fill: `{key}` as it is, or with how it is written: `{key:share}`, `{key:ms}` and the
+others of `WRITTEN`; `{key:word}` and `{key:stage}` are looked up as `word.<value>` and `stage.<value>` in the
+same language. A part in `[[double brackets]]` is left away where one of its values was not measured; outside
+of brackets such a value is written as "not measured".
 """
 
 from __future__ import annotations
@@ -85,10 +85,11 @@ class Phrases:
 def texts(lang: str) -> Mapping[str, str]:
     """All texts of a language, by key."""
     if lang not in LANGUAGES:
-        raise UsageError(f"there is no report in the language '{lang}'.", f"known are: {', '.join(LANGUAGES)}")
+        known = ", ".join(LANGUAGES)
+        raise UsageError(f"there is no report in the language '{lang}'.", f"known are: {known}")
     import yaml
 
-    # The parser written in C reads the file in a few ms; the one in Python takes a noticeable part of a second.
+    # The parser in C reads the file in a few ms; the one in Python takes a noticeable part of a second.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return dict(yaml.load((FOLDER / f"{lang}.yaml").read_text(encoding="utf-8"), Loader=loader))
 

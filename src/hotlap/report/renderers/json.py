@@ -15,7 +15,7 @@ class Json(Renderer):
     id: ClassVar[str] = "json"
     suffix: ClassVar[str] = ".json"
 
-    def render(self, view: Mapping[str, Any], lang: str = "en") -> str:  # noqa: ARG002
+    def render(self, view: Mapping[str, Any], lang: str = "en") -> str:
         # ASCII only: paths may hold bytes that are no text, and a pipe may have any encoding.
         parts = (f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in view.items())
         return "{\n" + ",\n".join(parts) + "\n}\n"

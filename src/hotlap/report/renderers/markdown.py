@@ -68,11 +68,7 @@ def _why(view: Mapping[str, Any], say: Phrases) -> Iterable[str]:
 
 def _next(view: Mapping[str, Any], say: Phrases) -> Iterable[str]:
     finding = words.first(view)
-    if finding is None:
-        todo = say("next.healthy" if view["verdict"] else "next.none")
-    else:
-        todo = words.what_to_do(finding, say)
-    yield f"**{say('heading.next')}** {escaped(todo)}"
+    yield f"**{say('heading.next')}** {escaped(words.next_step(view, say))}"
     points = [escaped(words.fix(each, say)) for each in finding["fixes"]] if finding else []
     points += [f"{code(each.line)}: {escaped(say(each.purpose))}" for each in advice.next_commands(view)]
     yield "\n".join(f"- {point}" for point in points)
@@ -102,7 +98,8 @@ def _table(table: Table) -> str:
     rule = ("--:" if column.kind is Kind.NUMBER else "---" for column in table.columns)
     heads = ("" if column.kind is Kind.BAR else escaped(column.title) for column in table.columns)
     rows = [
-        [_cell(cell, column.kind) for cell, column in zip(row, table.columns, strict=True)] for row in table.rows
+        [_cell(cell, column.kind) for cell, column in zip(row, table.columns, strict=True)]
+        for row in table.rows
     ]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))
 

@@ -1,6 +1,6 @@
 """A trace for ui.perfetto.dev or chrome://tracing: each step with its stages, a process per rank.
 
-The timeline knows how long each stage of a step was exposed, not when: stages are laid out in the order of a step.
+The timeline knows how long each stage of a step was exposed, not when: stages are laid out in a step's order.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def _counters(view: Mapping[str, Any], say: Phrases) -> Iterable[Event]:
         moment = {"ph": "C", "pid": pace, "ts": seconds * 1e6}
         yield {**moment, "name": say("html.rss"), "args": {"MiB": gauges["rss"][index] / 2**20}}
         cores = {"main": gauges["cpu"], "workers": gauges["workers_cpu"], "foreign": gauges["foreign_cpu"]}
-        yield {**moment, "name": "CPU", "args": {name: values[index] for name, values in cores.items() if values}}
+        used = {name: values[index] for name, values in cores.items() if values}
+        yield {**moment, "name": "CPU", "args": used}
 
 
 def _named(what: str, rank: int, row: int, name: str) -> Event:
@@ -71,4 +72,5 @@ def _named(what: str, rank: int, row: int, name: str) -> Event:
 
 def _slice(name: str, rank: int, row: int, start: int, spent: int) -> Event:
     """Microseconds, with the nanoseconds as decimals."""
-    return {"ph": "X", "name": name, "cat": "hotlap", "pid": rank, "tid": row, "ts": start / 1e3, "dur": spent / 1e3}
+    where = {"ph": "X", "cat": "hotlap", "pid": rank, "tid": row}
+    return {**where, "name": name, "ts": start / 1e3, "dur": spent / 1e3}

@@ -1,37 +1,33 @@
-"""The report in a terminal: 100 columns, readable without colour, in ASCII where the terminal has nothing else."""
+"""The report in a terminal: 100 columns, readable without colour, in ASCII where there is nothing else."""
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hotlap.ports.renderer import Renderer
-from hotlap.report import advice, words
+from hotlap.report import advice, words, wrapping
 from hotlap.report.document import Kind, Section, Table, column_titles
 from hotlap.report.locale import Phrases
 from hotlap.report.plain import printable
 from hotlap.report.sections import build
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.text import Text
 
 WIDTH = 100
 LABEL = 9  # columns of the words Verdict, Why and Next
+BESIDE = WIDTH - LABEL
 BAR = 30
 NARROW_BAR = 10  # in a table of many columns
 # What a terminal shows of a long table or list; the HTML report has all of it.
 MOST_ROWS = 8
 MOST_LINES = 5
 MOST_FIXES = 3
-
-# The blank between a number and its unit must not become a line's end; rich would also break at a no-break space.
-_GLUE = "\ue000"
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|min|h|B|[KMGT]iB)(?!\w))")
 
 SEVERITY = {"critical": "bold red", "warning": "bold yellow", "note": "cyan"}
 
@@ -65,9 +61,10 @@ def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_
 
     say = Phrases(lang)
     sheet = io.StringIO()
+    # `_environ`: what is drawn depends on what is asked for here, and not on COLUMNS or FORCE_COLOR.
     console = Console(
-        file=sheet, width=WIDTH, force_terminal=colour, color_system="standard" if colour else None, highlight=False,
-        markup=False, emoji=False, legacy_windows=False, _environ={},
+        file=sheet, width=WIDTH, force_terminal=colour, color_system="standard" if colour else None,
+        highlight=False, markup=False, emoji=False, legacy_windows=False, _environ={},
     )  # fmt: skip
     for part in _parts(view, say, ascii_only):
         console.print(part)
@@ -93,14 +90,14 @@ def _parts(view: Mapping[str, Any], say: Phrases, ascii_only: bool) -> Iterable[
 def _verdict(view: Mapping[str, Any], say: Phrases) -> list[Text]:
     finding = words.first(view)
     style = "bold green" if finding is None else SEVERITY[finding["severity"]]
-    lines = [_text(words.verdict(view, say), style if view["verdict"] else "bold")]
+    lines = [_text(words.verdict(view, say), style if view["verdict"] else "bold", BESIDE)]
     if also := words.also(view, say):
-        lines.append(_text(also, "dim"))
+        lines.append(_text(also, "dim", BESIDE))
     return lines
 
 
 def _why(view: Mapping[str, Any], say: Phrases) -> list[Text]:
-    lines = [_text(sentence) for sentence in words.why(view, say)]
+    lines = [_text(sentence, "", BESIDE) for sentence in words.why(view, say)]
     finding = words.first(view)
     if finding is not None and finding["where"] is not None:
         lines.append(_text(words.where(finding, say), "bold"))
@@ -109,13 +106,11 @@ def _why(view: Mapping[str, Any], say: Phrases) -> list[Text]:
     return lines
 
 
-def _next(view: Mapping[str, Any], say: Phrases) -> list[RenderableType]:
+def _next(view: Mapping[str, Any], say: Phrases) -> list[Text]:
     finding = words.first(view)
-    if finding is None:
-        lines: list[RenderableType] = [_text(say("next.healthy" if view["verdict"] else "next.none"))]
-    else:
-        lines = [_text(words.what_to_do(finding, say))]
-        lines += [_text(f"- {words.fix(each, say)}") for each in finding["fixes"][:MOST_FIXES]]
+    fixes = [] if finding is None else finding["fixes"][:MOST_FIXES]
+    lines = [_text(words.next_step(view, say), "", BESIDE)]
+    lines += [_text(f"- {words.fix(each, say)}", "", BESIDE) for each in fixes]
     return lines + [_command(each.line, say(each.purpose)) for each in advice.next_commands(view)]
 
 
@@ -123,7 +118,7 @@ def _command(line: str, purpose: str) -> Text:
     """A command with what it is for, where that does not wrap: a command must stay easy to copy."""
     command = _text(line, "bold")
     remark = _text(f"  # {purpose}", "dim")
-    return command.append_text(remark) if command.cell_len + remark.cell_len <= WIDTH - LABEL else command
+    return command.append_text(remark) if command.cell_len + remark.cell_len <= BESIDE else command
 
 
 def _section(section: Section, ascii_only: bool, say: Phrases) -> Iterable[RenderableType]:
@@ -148,9 +143,12 @@ def _table(table: Table, ascii_only: bool) -> RenderableType:
         drawn.add_column(_text(title), justify="right" if right else "left", no_wrap=right, overflow="fold")
     width = BAR if len(table.columns) <= 6 else NARROW_BAR
     for row in table.rows[:MOST_ROWS]:
-        cells = (_text(cell) if isinstance(cell, str) else _text(_bar(cell, width, ascii_only), "cyan") for cell in row)
-        drawn.add_row(*cells)
+        drawn.add_row(*(_cell(cell, width, ascii_only) for cell in row))
     return drawn
+
+
+def _cell(cell: str | float, width: int, ascii_only: bool) -> Text:
+    return _text(cell) if isinstance(cell, str) else _text(_bar(cell, width, ascii_only), "cyan")
 
 
 def _bar(share: float, width: int, ascii_only: bool) -> str:
@@ -169,7 +167,8 @@ def _others(view: Mapping[str, Any], say: Phrases) -> Iterable[RenderableType]:
         place = words.where(finding, say)
         head = _text(say.word(finding["severity"]), SEVERITY[finding["severity"]])
         yield _indented(head.append_text(_text(f"  {words.headline(finding, say)}")))
-        yield _indented(_text(" ".join(filter(None, (words.evidence(finding, say), place)))), 4)
+        reason = " ".join(filter(None, (words.evidence(finding, say), place)))
+        yield _indented(_text(reason, "", WIDTH - 4), 4)
 
 
 def _labelled(label: str, lines: Iterable[RenderableType]) -> RenderableType:
@@ -190,10 +189,10 @@ def _indented(part: RenderableType, by: int = 2) -> RenderableType:
     return Padding(part, (0, 0, 0, by))
 
 
-def _text(text: str, style: str = "") -> Text:
+def _text(text: str, style: str = "", width: int = WIDTH - 2) -> Text:
     from rich.text import Text
 
-    return Text(_UNIT.sub(_GLUE, printable(text)), style=style, overflow="fold")
+    return Text(wrapping.prepared(printable(text), width), style=style, overflow="fold")
 
 
 def _encodes_bars(encoding: str) -> bool:
@@ -205,4 +204,4 @@ def _encodes_bars(encoding: str) -> bool:
 
 
 def _tidied(text: str) -> str:
-    return "\n".join(line.replace(_GLUE, " ").rstrip() for line in text.split("\n"))
+    return "\n".join(wrapping.finished(line).rstrip() for line in text.split("\n"))

@@ -21,7 +21,11 @@ def line_sentence(line: Mapping[str, Any], say: Phrases) -> str:
     """One hot line in words."""
     place = line["place"]
     called = line["callee"] or place["code"].strip() or place["function"]
-    time = say("lines.item_time") if line["of"] == "item" else say("lines.stage_time", stage=stage_name(line["of"], say))
+    time = (
+        say("lines.item_time")
+        if line["of"] == "item"
+        else say("lines.stage_time", stage=stage_name(line["of"], say))
+    )
     return say("lines.one", place=place["shown"], called=called, share=line["share"], time=time)
 
 

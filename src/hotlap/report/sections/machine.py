@@ -19,9 +19,13 @@ def memory(view: Mapping[str, Any], say: Phrases) -> Section:
     if seen is None:
         return Section("memory", title, (say("not_measured_sentence"),))
     tree_peak = seen["tree_peak"] if view["workers"] else None
-    sentences = [say("memory.rss", {**seen, "growth": _signed(seen["rss_growth"], say), "tree_peak": tree_peak})]
+    sentences = [
+        say("memory.rss", {**seen, "growth": _signed(seen["rss_growth"], say), "tree_peak": tree_peak})
+    ]
     if seen["cuda"] is not None:
-        sentences.append(say("memory.cuda", {**seen["cuda"], "growth": _signed(seen["cuda"]["allocated_growth"], say)}))
+        sentences.append(
+            say("memory.cuda", {**seen["cuda"], "growth": _signed(seen["cuda"]["allocated_growth"], say)})
+        )
     elif view["host"]["gpus"]:
         sentences.append(say("memory.cuda_none"))
     return Section("memory", title, tuple(sentences))

@@ -37,7 +37,12 @@ def stages(view: Mapping[str, Any], say: Phrases) -> Section:
         Column("p95", Kind.NUMBER),
     )
     return Section(
-        "stages", title, (), Table(columns, tuple(_stage_rows(view, say)), key="stage"), _small_print(view, say)
+        "stages",
+        title,
+        table=Table(
+            columns, tuple(_stage_rows(view, say)), tuple(f"stage-{name}" for name, _ in held_time(view))
+        ),
+        notes=_small_print(view, say),
     )
 
 
@@ -51,7 +56,11 @@ def _stage_rows(view: Mapping[str, Any], say: Phrases) -> list[tuple[str | float
 
 
 def _small_print(view: Mapping[str, Any], say: Phrases) -> tuple[str, ...]:
-    figures = {"coverage": view["coverage"], "overhead": view["overhead"], "per_step": view["probe"]["per_step_s"]}
+    figures = {
+        "coverage": view["coverage"],
+        "overhead": view["overhead"],
+        "per_step": view["probe"]["per_step_s"],
+    }
     parts = [say("stages.coverage", figures)]
     inferred = [stage_name(name, say) for name, _ in held_time(view) if name in view["inferred"]]
     if inferred:
@@ -94,7 +103,9 @@ def occasional(view: Mapping[str, Any], say: Phrases) -> Section | None:
     rows = tuple(
         (
             stage_name(each["stage"], say),
-            say("occasional.every", steps=each["every_steps"]) if each["every_steps"] else say("occasional.once"),
+            say("occasional.every", steps=each["every_steps"])
+            if each["every_steps"]
+            else say("occasional.once"),
             say.number(each["count"], "count"),
             say.number(each["ms_each"], "ms"),
             say.number(each["seconds"], "s"),
@@ -113,7 +124,7 @@ def ranks(view: Mapping[str, Any], say: Phrases) -> Section | None:
     columns = (
         Column(say("column.rank"), Kind.NUMBER),
         Column(say("column.step"), Kind.NUMBER),
-        Column("p95", Kind.NUMBER),
+        Column(say("column.own"), Kind.NUMBER),
         *(Column(stage_name(stage, say), Kind.NUMBER) for stage in named),
         Column(say("column.comm"), Kind.NUMBER),
     )
@@ -133,17 +144,15 @@ def _rank_row(rank: Mapping[str, Any], named: list[Stage], say: Phrases) -> tupl
     return (
         str(rank["rank"]),
         say.number(rank["step"]["ms_mean"], "ms"),
-        say.number(rank["step"]["ms_p95"], "ms"),
+        say.number(rank["own_ms"], "ms"),
         *(say.number(ms, "ms") if ms else "-" for ms in spent),
         say.number(rank["comm_ms"], "ms"),
     )
 
 
 def _slowest(view: Mapping[str, Any], say: Phrases) -> str:
-    means = {each["rank"]: each["step"]["ms_mean"] for each in view["ranks"]}
+    works = {each["rank"]: each["own_ms"] for each in view["ranks"]}
     slowest = view["slowest_rank"]
-    measured = [mean for mean in means.values() if mean is not None]
-    step = means[slowest]
-    behind = step - min(measured) if step is not None else 0.0
-    # Ranks that exchange gradients wait for each other: their steps end together, and a difference is noise.
-    return say("ranks.slowest", rank=slowest, step=step, behind=behind if step and behind > 0.01 * step else None)
+    measured = [own for own in works.values() if own is not None]
+    own = works[slowest]
+    return say("ranks.slowest", rank=slowest, own=own, behind=None if own is None else own - min(measured))

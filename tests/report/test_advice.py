@@ -1,0 +1,64 @@
+"""Only commands that exist are offered, and they can be typed as they stand."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from hotlap.report import advice
+
+FUTURE = (*advice.COMMANDS, "tune", "run")
+FIX = {"knob": "num-workers", "setting": "4"}
+
+
+def lines(view, commands=advice.COMMANDS):
+    return [command.line for command in advice.next_commands(view, commands)]
+
+
+@pytest.mark.parametrize("name", ["data-bound", "healthy", "multi-rank", "nothing-measured"])
+def test_only_commands_that_exist_are_offered(views, name):
+    assert lines(views[name])
+    for line in lines(views[name]):
+        assert shlex.split(line)[0] == "hotlap" and shlex.split(line)[1] in advice.COMMANDS
+
+
+def test_the_cause_is_explained_and_the_report_opened(views):
+    assert lines(views["data-bound"]) == [
+        "hotlap explain item-cpu-bound",
+        "hotlap report .hotlap/runs/20261116-101500-train --open",
+    ]
+
+
+def test_tune_is_offered_once_it_exists_and_there_is_something_to_try(views):
+    assert lines(views["data-bound"], FUTURE)[0] == "hotlap tune train.py --epochs 3"
+    assert not any("tune" in line for line in lines(views["multi-rank"], FUTURE))
+
+
+def test_a_run_that_was_too_short_is_repeated_in_full(views):
+    assert lines(views["nothing-measured"])[0] == "hotlap profile --full train.py --epochs 3"
+
+
+def test_a_fix_is_applied_once_run_exists_and_shown_until_then(views):
+    job = views["data-bound"]["job"]
+    assert advice.apply_command(FIX, job).line == "hotlap knobs show num-workers"
+    assert advice.apply_command(FIX, job, FUTURE).line == "hotlap run --set num-workers=4 train.py --epochs 3"
+    assert advice.apply_command(FIX, job, ()) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "typed"),
+    [
+        (["/opt/venv/bin/python3.11", "my train.py", "--lr", "1e-3"], "'my train.py' --lr 1e-3"),
+        (["python", "-m", "pkg.train"], "-m pkg.train"),
+        (["python", "-O", "train.py"], "-- python -O train.py"),
+        (["torchrun", "--nproc_per_node", "2", "train.py"], "-- torchrun --nproc_per_node 2 train.py"),
+    ],
+)
+def test_a_job_is_typed_as_profile_takes_it(argv, typed):
+    assert advice.typed({"argv": argv}) == typed
+
+
+def test_a_run_folder_with_blanks_is_quoted(views):
+    view = {**views["healthy"], "run": "my runs/1; rm -rf x"}
+    assert shlex.split(lines(view)[0]) == ["hotlap", "report", "my runs/1; rm -rf x", "--open"]
