@@ -22,8 +22,6 @@ from hotlap.probe.boundary import contained
 
 _LOOP: Points = {"run": Stage.VALIDATE}
 _VISUALIZER: Points = {
-    "add_config": Stage.LOG,
-    "add_graph": Stage.LOG,
     "add_image": Stage.LOG,
     "add_scalar": Stage.LOG,
     "add_scalars": Stage.LOG,
