@@ -71,7 +71,7 @@ _BRIGHT = _Doubt(hand_over=0.5, compute_cores=1.0, sharpness=20.0)
 _DARK = _Doubt(hand_over=2.0, sharpness=-4.0)
 
 
-def step_s(load: Load, setting: Setting, cores: int, doubt: _Doubt = _EXPECTED) -> float:
+def step_s(load: Load, setting: Setting, cores: float, doubt: _Doubt = _EXPECTED) -> float:
     """Seconds of a step under the setting."""
     work = load.work
     if setting.workers <= 0:
@@ -88,7 +88,7 @@ def step_s(load: Load, setting: Setting, cores: int, doubt: _Doubt = _EXPECTED) 
     return _smooth_max((consumer, producers, busy / cores), sharpness)
 
 
-def predict(load: Load, now: Setting, then: Setting, cores: int, after: Load | None = None) -> Prediction:
+def predict(load: Load, now: Setting, then: Setting, cores: float, after: Load | None = None) -> Prediction:
     """The gain from `now` to `then`; `after` is the load where that changes too, as when items are cached."""
     target = after or load
     gains = [
@@ -101,7 +101,7 @@ def predict(load: Load, now: Setting, then: Setting, cores: int, after: Load | N
     return Prediction(gains[0], Interval(low, high))
 
 
-def best_workers(load: Load, candidates: Iterable[int], cores: int, prefetch: int = 2) -> int:
+def best_workers(load: Load, candidates: Iterable[int], cores: float, prefetch: int = 2) -> int:
     """The fewest workers whose step is within 3 % of the quickest."""
     times = {workers: step_s(load, Setting(workers, prefetch), cores) for workers in candidates}
     quickest = min(times.values())

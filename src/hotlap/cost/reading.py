@@ -10,6 +10,8 @@ from hotlap.stats.quantile import median
 
 SATURATED = 0.85  # of all cores busy in the median: whoever waits then waits for a core
 
+SECOND_THREAD = 0.3  # of a core: what the second hardware thread of a busy core adds, for most code
+
 
 def training_loader(timeline: Timeline) -> tuple[int, Loader] | None:
     """The loader that feeds training: of several the one that gave most batches."""
@@ -56,6 +58,14 @@ def saturated(timeline: Timeline, cores: int) -> bool | None:
         return None
     used = [sum(g.cores) if g.cores else g.cpu + g.workers_cpu + g.foreign_cpu for g in timeline.gauges]
     return median(used) >= SATURATED * cores
+
+
+def cores_for(timeline: Timeline, host: Host) -> float:
+    """Cores' worth of work that the job can get: a second thread of a core adds little, foreign work takes away."""
+    physical = min(host.physical_cores or host.cores, host.cores)
+    worth = physical + SECOND_THREAD * (host.cores - physical)
+    foreign = median([gauge.foreign_cpu for gauge in timeline.gauges]) if timeline.gauges else 0.0
+    return max(worth / 2, worth - foreign)
 
 
 def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:

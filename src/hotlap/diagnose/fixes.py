@@ -13,6 +13,7 @@ from hotlap.cost.amdahl import shrink
 from hotlap.cost.memory import fit, free_bytes
 from hotlap.cost.pipeline import Load, Setting, best_workers, cached, predict
 from hotlap.cost.prediction import Prediction
+from hotlap.cost.reading import cores_for
 from hotlap.diagnose.compute import on_cuda
 from hotlap.diagnose.inputs import Input, input_of
 from hotlap.facts.diagnosis import Cause, Finding, Fix, Interval
@@ -77,10 +78,10 @@ def _from_evidence(knob: str, key: str, low: float, high: float) -> Remedy:
 
 def _workers(most_per_core: int = 1) -> Remedy:
     def remedy(_: Finding, sight: Sight) -> Iterable[Fix]:
-        seen, cores = input_of(sight), sight.host.cores
+        seen, cores = input_of(sight), cores_for(sight.timeline, sight.host)
         if seen is None or seen.loader.iterable:
             return
-        candidates = range(cores * most_per_core + 1)
+        candidates = range(sight.host.cores * most_per_core + 1)
         workers = best_workers(seen.load, candidates, cores, seen.setting.prefetch)
         if workers != seen.setting.workers:
             then = Setting(workers, seen.setting.prefetch)
@@ -93,7 +94,8 @@ def _cache(_: Finding, sight: Sight) -> Iterable[Fix]:
     seen = input_of(sight)
     if seen is not None and _cacheable(seen, sight):
         after: Load = cached(seen.load)
-        prediction = predict(seen.load, seen.setting, seen.setting, sight.host.cores, after)
+        cores = cores_for(sight.timeline, sight.host)
+        prediction = predict(seen.load, seen.setting, seen.setting, cores, after)
         yield _fix("cache-dataset", "memory", prediction)
 
 

@@ -34,7 +34,7 @@ class Recompiling(Rule):
     def examine(self, sight: Sight) -> Finding | None:
         reasons, warmup = sight.timeline.runtime.recompiles, sight.timeline.warmup
         seconds = warmup.seconds + sight.summary.seconds
-        if not reasons or seconds <= 0:
+        if not reasons or not sight.summary.n:
             return None
         part = min(1.0, len(reasons) / max(1, warmup.compiles))
         evidence: Evidence = {

@@ -22,6 +22,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.cost.pipeline import best_workers, predict
+from hotlap.cost.reading import cores_for
 from hotlap.diagnose.inputs import input_of
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
@@ -35,17 +36,17 @@ class WorkersTooFew(Rule):
     outranks = frozenset({Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND, Cause.COLLATE_BOUND})
 
     def examine(self, sight: Sight) -> Finding | None:
-        seen, cores = input_of(sight), sight.host.cores
-        if seen is None or seen.loader.iterable or seen.loader.num_workers >= cores:
+        seen, most = input_of(sight), sight.host.cores
+        if seen is None or seen.loader.iterable or seen.loader.num_workers >= most:
             return None
-        now = seen.setting
-        wanted = best_workers(seen.load, range(now.workers + 1, cores + 1), cores, now.prefetch)
+        now, cores = seen.setting, cores_for(sight.timeline, sight.host)
+        wanted = best_workers(seen.load, range(now.workers + 1, most + 1), cores, now.prefetch)
         gain = predict(seen.load, now, now._replace(workers=wanted), cores).gain
         saved = min(seen.data, 1.0 - 1.0 / (1.0 + gain))
         evidence: Evidence = {
             "workers": now.workers,
             "wanted": wanted,
-            "cores": cores,
+            "cores": most,
             "batch_ms": seen.load.work.seconds * 1e3,
             "compute_ms": seen.load.compute_s * 1e3,
         }

@@ -26,7 +26,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.cost.pipeline import best_workers, predict
-from hotlap.cost.reading import SATURATED
+from hotlap.cost.reading import SATURATED, cores_for
 from hotlap.diagnose.inputs import Input, input_of
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
@@ -42,16 +42,16 @@ class WorkersTooMany(Rule):
     refines = Cause.INPUT_STARVED
 
     def examine(self, sight: Sight) -> Finding | None:
-        seen, cores = input_of(sight), sight.host.cores
+        seen, cores = input_of(sight), cores_for(sight.timeline, sight.host)
         if seen is None or seen.loader.num_workers == 0:
             return None
         wanted = best_workers(seen.load, range(seen.loader.num_workers + 1), cores, seen.setting.prefetch)
         crowded, dear = _crowded(seen, sight), _dear(seen, wanted, cores)
         evidence: Evidence = {
             "workers": seen.loader.num_workers,
-            "wanted": min(wanted, cores),
+            "wanted": min(wanted, sight.host.cores),
             "threads": seen.loader.worker_threads or 1,
-            "cores": cores,
+            "cores": sight.host.cores,
             "batch_ms": seen.load.work.seconds * 1e3,
             "data_ms": sight.summary.ms(Stage.DATA),
             "reason": "oversubscribed" if crowded > dear else "hand-over",
@@ -59,7 +59,7 @@ class WorkersTooMany(Rule):
         return finding(self.cause, max(crowded, dear), evidence, seen.loader.place)
 
 
-def _dear(seen: Input, wanted: int, cores: int) -> float:
+def _dear(seen: Input, wanted: int, cores: float) -> float:
     """What fewer workers save: never more than the wait that the workers' own work does not explain."""
     gain = predict(seen.load, seen.setting, seen.setting._replace(workers=wanted), cores).gain
     return min(seen.rest, 1.0 - 1.0 / (1.0 + gain)) if gain > 0 else 0.0
