@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hotlap.diagnose.attribute import Attribution, LoaderUse
+from hotlap.diagnose.columns import Folded, LoaderUse
 from hotlap.facts.timeline import (
     Cadence,
     Dataset,
@@ -29,7 +29,7 @@ def place(plain: Sequence[Any] | None) -> Place | None:
     return Place(*plain[:3]) if plain else None
 
 
-def loaders(facts: Facts, seen: Attribution) -> tuple[Loader, ...]:
+def loaders(facts: Facts, seen: Folded) -> tuple[Loader, ...]:
     """The loaders that were iterated, in the order in which they were first met."""
     portraits = facts.get("loaders", ())
     return tuple(
@@ -85,7 +85,7 @@ def model(facts: Facts) -> Model | None:
     )
 
 
-def optimizers(facts: Facts, seen: Attribution) -> tuple[Optimizer, ...]:
+def optimizers(facts: Facts, seen: Folded) -> tuple[Optimizer, ...]:
     return tuple(
         Optimizer(**portrait, steps=seen.optimizer_steps[number])
         for number, portrait in enumerate(facts.get("optimizers", ()))

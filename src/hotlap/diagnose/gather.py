@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.diagnose import describe
-from hotlap.diagnose.attribute import Attribution, attribute
+from hotlap.diagnose.columns import Folded
+from hotlap.diagnose.fold import fold
 from hotlap.diagnose.lines import hot_lines, merge
 from hotlap.diagnose.tally import combine, tally
 from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
@@ -38,7 +39,12 @@ def read_recordings(folder: Path) -> list[Recording]:
     """All processes that left marks, also those that were killed before they could describe themselves."""
     pids = sorted(int(path.stem) for path in folder.glob("*.marks") if path.stem.isdigit())
     return [
-        Recording(pid, _facts(folder, pid), read_integers(folder / f"{pid}.marks"), read_integers(folder / f"{pid}.samples"))
+        Recording(
+            pid,
+            _facts(folder, pid),
+            read_integers(folder / f"{pid}.marks"),
+            read_integers(folder / f"{pid}.samples"),
+        )
         for pid in pids
     ]
 
@@ -71,8 +77,8 @@ def _timeline(
     recording: Recording, recordings: Sequence[Recording], ending: Ending, end: int, gauges: Sequence[Gauge]
 ) -> Timeline:
     facts = recording.facts
-    seen = attribute(recording.marks, facts.get("ended_at", end))
-    steps = seen.steps()
+    seen = fold(recording.marks, facts.get("ended_at", end))
+    steps = seen.columns.steps()
     steady = steady_from(steps.wall, seen.columns.compiled)
     since = steps.start[steady] if steady < len(steps) else seen.last
     workers, worker_lines = _workers(recording, recordings, seen)
@@ -103,7 +109,7 @@ def _timeline(
     )
 
 
-def _warmup(seen: Attribution, steady: int) -> Warmup:
+def _warmup(seen: Folded, steady: int) -> Warmup:
     compiles = seen.overlays[Kind.COMPILE]
     return Warmup(
         startup_s=seen.first / 1e9,
@@ -114,13 +120,13 @@ def _warmup(seen: Attribution, steady: int) -> Warmup:
     )
 
 
-def _main_lines(recording: Recording, seen: Attribution, since: int) -> list[HotLine]:
+def _main_lines(recording: Recording, seen: Folded, since: int) -> list[HotLine]:
     table = (recording.facts.get("sampler") or {}).get("lines", ())
     return hot_lines(recording.samples, table, seen.spans, since, "main")
 
 
 def _workers(
-    main: Recording, recordings: Sequence[Recording], seen: Attribution
+    main: Recording, recordings: Sequence[Recording], seen: Folded
 ) -> tuple[tuple[Worker, ...], list[HotLine]]:
     workers = [each.worker(loader, -1) for loader, each in tally(main.marks).items() if loader >= 0]
     by_pid = {each.pid: each for each in recordings}
@@ -149,7 +155,7 @@ def _worker(
     return [own.worker(loader, number, own.first - begun)], lines
 
 
-def _probe_cost(recording: Recording, seen: Attribution) -> ProbeCost:
+def _probe_cost(recording: Recording, seen: Folded) -> ProbeCost:
     facts = recording.facts
     steps = max(1, len(seen.columns.wall) + seen.dropped_steps)
     marks = facts.get("marks", len(recording.marks))
@@ -166,7 +172,7 @@ def _probe_cost(recording: Recording, seen: Attribution) -> ProbeCost:
     )
 
 
-def _comm_seconds(seen: Attribution, since: int) -> float | None:
+def _comm_seconds(seen: Folded, since: int) -> float | None:
     spent = [end - start for start, end in seen.overlays[Kind.COMM] if start >= since]
     return sum(spent) / 1e9 if spent else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ from hotlap.facts.timeline import HotLine, Place, Stage
 from hotlap.probe.sampler import LINE_BITS
 
 _MOST_PER_STAGE = 12
+_MOST_TEXT = 160
 Span = tuple[int, int, int]
 
 
@@ -23,19 +25,22 @@ def hot_lines(
     for stage, line in _placed(samples, spans, since):
         if line < len(table):
             counts.setdefault(stage, Counter())[line] += 1
-    return [line for stage, lines in counts.items() for line in _top(stage, lines, table, role)]
+    return [line for stage, rows in counts.items() for line in _top(stage, rows, table, role)]
 
 
 def merge(groups: Iterable[Sequence[HotLine]]) -> list[HotLine]:
     """Lines of several processes in the same role, as one list."""
-    totals: Counter[tuple[Stage, Place, str, str]] = Counter()
+    totals: Counter[tuple[Stage, Place, str, str, str]] = Counter()
     sums: Counter[tuple[Stage, str]] = Counter()
-    for line in (line for group in groups for line in group):
-        totals[line.stage, line.place, line.callee, line.role] += line.samples
-        sums[line.stage, line.role] += round(line.samples / line.share)
+    for group in groups:
+        for line in group:
+            totals[line.stage, line.place, line.callee, line.role, line.inner] += line.samples
+        for stage, role in {(line.stage, line.role) for line in group}:
+            first = next(line for line in group if (line.stage, line.role) == (stage, role))
+            sums[stage, role] += round(first.samples / first.share)
     return [
-        HotLine(place, callee, stage, count / sums[stage, role], count, role)
-        for (stage, place, callee, role), count in totals.most_common()
+        HotLine(place, callee, stage, count / sums[stage, role], count, role, inner)
+        for (stage, place, callee, role, inner), count in totals.most_common()
     ]
 
 
@@ -48,8 +53,17 @@ def _placed(samples: Sequence[int], spans: Sequence[Span], since: int) -> Iterab
             yield STAGES[spans[index][2]], line
 
 
-def _top(stage: Stage, lines: Counter[int], table: Sequence[Sequence[Any]], role: str) -> Iterable[HotLine]:
-    total = lines.total()
+def _top(stage: Stage, rows: Counter[int], table: Sequence[Sequence[Any]], role: str) -> Iterable[HotLine]:
+    """One entry per line and callee; where it led is the innermost function that most of its samples ended in."""
+    total = rows.total()
+    lines: Counter[tuple[Any, ...]] = Counter()
+    inners: dict[tuple[Any, ...], Counter[str]] = {}
+    for row, count in rows.items():
+        *line, inner = table[row]
+        lines[tuple(line)] += count
+        inners.setdefault(tuple(line), Counter())[inner] += count
     for line, count in lines.most_common(_MOST_PER_STAGE):
-        file, number, function, code, callee = table[line]
-        yield HotLine(Place(file, number, function, code), callee, stage, count / total, count, role)
+        file, number, function, callee = line
+        text = linecache.getline(file, number).strip()[:_MOST_TEXT]
+        inner = inners[line].most_common(1)[0][0]
+        yield HotLine(Place(file, number, function, text), callee, stage, count / total, count, role, inner)

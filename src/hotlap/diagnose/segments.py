@@ -1,8 +1,9 @@
 """Gives every moment of one step a stage: the innermost open mark, or, in a gap, what its neighbours say.
 
-A gap between forward and backward is the loss, so forward; one between backward and the optimizer's step is clipping or
-scaling, so optimizer. Where a script has no DataLoader the gap before forward is data; where it has no optimizer the
-gap after backward is its update. All else stays `other`, and the stack sampler names its lines.
+A gap between forward and backward is the loss, so forward; one between backward and the optimizer's step is
+clipping or scaling, so optimizer. Where a script has no DataLoader the gap before forward is data; where it
+has no optimizer the gap after backward is its update. All else stays `other`, and the stack sampler names
+its lines.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ STAGE_INDEX = {int(kind): STAGES.index(stage) for kind, stage in _STAGE_OF_KIND.
 _OWN = frozenset({Kind.LOG, Kind.CHECKPOINT})  # keep their name inside validation
 _TRAINING = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.STEP})
 _ANCHORS = frozenset(
-    {Kind.DATA, Kind.LOADER, Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.STEP, Kind.VALIDATE, Kind.CHECKPOINT}
+    {
+        Kind.DATA,
+        Kind.LOADER,
+        Kind.FORWARD,
+        Kind.BACKWARD,
+        Kind.OPTIMIZER,
+        Kind.STEP,
+        Kind.VALIDATE,
+        Kind.CHECKPOINT,
+    }
 )
 _AFTER_FORWARD = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.OPTIMIZER, Kind.STEP})
 _UPDATE = frozenset({Kind.OPTIMIZER, Kind.STEP})
@@ -72,7 +82,9 @@ def name_gaps(segments: list[Segment], traits: Traits) -> None:
     forwards = any(each.kind == Kind.FORWARD for each in segments)
     before, backward_seen = GAP, False
     for segment, after in zip(segments, following, strict=True):
-        if segment.kind == GAP or (segment.kind == Kind.STEP and before == Kind.FORWARD and after == Kind.BACKWARD):
+        if segment.kind == GAP or (
+            segment.kind == Kind.STEP and before == Kind.FORWARD and after == Kind.BACKWARD
+        ):
             segment.kind = _name(before, after, backward_seen, forwards, traits)
             if segment.kind == GAP:
                 continue

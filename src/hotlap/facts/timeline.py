@@ -143,7 +143,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class HotLine:
-    """A line that held time, as the stack sampler saw it. `callee` is what it was calling."""
+    """A line that held time, as the stack sampler saw it. `callee` is what it was calling, `inner` how deep that led."""
 
     place: Place
     callee: str
@@ -151,6 +151,7 @@ class HotLine:
     share: float  # of that stage's samples in that role
     samples: int
     role: str = "main"  # main | worker
+    inner: str = ""
 
 
 @dataclass(frozen=True)

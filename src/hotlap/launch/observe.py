@@ -7,13 +7,13 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 
-from hotlap.launch.looks import Look
+from hotlap.launch.looks import LookRecord
 from hotlap.launch.vitals import Vitals
 from hotlap.probe import control, marks
 from hotlap.probe.marks import Kind
 
 _LOOK_EVERY_S = 0.5
-_LEAD = 1.5  # seconds that a word to stop needs to reach every rank
+_LEAD_S = 1.5  # seconds that a word to stop needs to reach every rank
 _DEAF_AFTER_S = 20.0  # a script that caught the word to stop and went on
 _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
 
@@ -24,7 +24,7 @@ class Observer:
     def __init__(
         self, folder: Path, wanted: int | None, steady_from: Callable[[list[int]], int], progress: Callable[[str], None]
     ) -> None:
-        self.looks: list[Look] = []
+        self.looks = LookRecord()
         self.steps = 0
         self._folder = folder
         self._wanted = wanted
@@ -50,10 +50,10 @@ class Observer:
         if self._vitals is None:
             self._vitals = Vitals(pid)
         elif (look := self._vitals.look()) is not None:
-            self.looks.append(look)
+            self.looks.add(look)
         busiest = self._busiest()
         if busiest is not None:
-            self._consider(busiest.ends())
+            self._consider(busiest)
 
     def _busiest(self) -> _Tail | None:
         """The process with the most steps; ranks go in step, so any of them would do."""
@@ -61,7 +61,8 @@ class Observer:
             self._tails.setdefault(path, _Tail(path)).read()
         return max(self._tails.values(), key=lambda tail: len(tail.ends()), default=None)
 
-    def _consider(self, ends: list[int]) -> None:
+    def _consider(self, tail: _Tail) -> None:
+        ends = tail.ends()
         self.steps = len(ends)
         if self._wanted is None:
             self._progress(f"{self.steps} steps")
@@ -70,9 +71,13 @@ class Observer:
         steady = max(0, len(walls) - self._steady_from(walls)) if walls else 0
         self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
         if steady >= self._wanted and self._asked_at is None:
-            pace = walls[-1] / 1e9 if walls else 1.0
-            control.stop_after(self._folder, self.steps + 1 + int(_LEAD / max(pace, 1e-4)) * (len(self._tails) > 1))
-            self._asked_at = time.monotonic()
+            self._ask_to_end(tail.optimizer_steps(), walls[-1] / 1e9)
+
+    def _ask_to_end(self, made: int, pace_s: float) -> None:
+        """Several ranks must hear the word before the step it names, so that all stop after the same one."""
+        lead = int(_LEAD_S / max(pace_s, 1e-4)) if len(self._tails) > 1 else 0
+        control.stop_after(self._folder, made + 1 + lead)
+        self._asked_at = time.monotonic()
 
 
 class _Tail:
@@ -81,8 +86,9 @@ class _Tail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._steps: list[int] = []
+        self._steps: dict[int, list[int]] = {}
         self._backwards: list[int] = []
+        self._ended = 0
 
     def read(self) -> None:
         with self._path.open("rb") as file:
@@ -92,8 +98,19 @@ class _Tail:
         self._offset += whole
         values = array("q")
         values.frombytes(content[:whole])
-        self._steps += [value >> 8 for value in values if value & 255 == _STEP]
-        self._backwards += [value >> 8 for value in values if value & 255 == _BACKWARD]
+        for value in values:
+            code = value & 255
+            if code == _STEP:
+                self._ended = value >> 8
+            elif code == marks.OPTIMIZER_ID:
+                self._steps.setdefault(value >> 8, []).append(self._ended)
+            elif code == _BACKWARD:
+                self._backwards.append(value >> 8)
 
     def ends(self) -> list[int]:
-        return self._steps or self._backwards
+        """Of the optimizer that steps most often, or of backward passes where there is none."""
+        return max(self._steps.values(), key=len, default=self._backwards)
+
+    def optimizer_steps(self) -> int:
+        """Of all optimizers together: what the word to stop counts."""
+        return sum(len(ends) for ends in self._steps.values()) or len(self._backwards)

@@ -6,7 +6,6 @@ from the marks. The same thread empties the rings, so that a killed process lose
 
 from __future__ import annotations
 
-import linecache
 import sys
 import threading
 import time
@@ -21,9 +20,10 @@ from hotlap.probe.usercode import UserCode
 
 _FIRST_INTERVAL_S = 0.01  # a window of a second or two must give enough samples to name a line
 _LATER_INTERVAL_S = 0.05  # a long run has time; its cost must vanish
-_FIRST_SAMPLES = 6000
+_FIRST_SAMPLES = 1000
 _FLUSH_EVERY_S = 0.25
-_FACTS_EVERY_S = 2.0
+_FIRST_FACTS_S = 1.0  # then after twice as long each time: a killed run is described, a long one pays next to nothing
+_LONGEST_FACTS_S = 60.0
 _MOST_LINES = 4096
 _MOST_DEPTH = 60
 _LIMIT_BYTES = 4 << 20
@@ -40,10 +40,10 @@ class Sampler:
         self._write_facts = write_facts
         self._user = UserCode()
         self._ring = Ring(path, _LIMIT_BYTES, holds_steps=False)
-        self._lines: dict[tuple[CodeType, int, str], int] = {}
+        self._lines: dict[tuple[CodeType, int, str, CodeType], int] = {}
         self._table: list[list[Any]] = []
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._gate = threading.Lock()  # held while sampling goes on
         self._watched = 0
         self._cpu_ns = 0
         self.idle = True
@@ -61,8 +61,9 @@ class Sampler:
         self._watched = threading.get_ident()
         self.idle = False
         if self._thread is None:
-            self._stop = threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(self._stop,), name="hotlap", daemon=True)
+            self._gate = threading.Lock()
+            self._gate.acquire()
+            self._thread = threading.Thread(target=self._run, args=(self._gate,), name="hotlap", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -70,26 +71,26 @@ class Sampler:
         self.idle = True
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
-            self._stop.set()
+            self._gate.release()
             thread.join(timeout=1.0)
 
     def facts(self) -> dict[str, Any]:
         self._ring.flush()
         return {"lines": self._table, "cpu_ns": self._cpu_ns, "samples": self._ring.count}
 
-    def _run(self, stop: threading.Event) -> None:
+    def _run(self, gate: threading.Lock) -> None:
         flushed = described = time.monotonic()
-        interval = _FIRST_INTERVAL_S
-        while not stop.wait(interval):
+        interval, patience = _FIRST_INTERVAL_S, _FIRST_FACTS_S
+        while not gate.acquire(timeout=interval):  # one call into C: cheaper than an Event
             boundary.attempt(self._look)
             moment = time.monotonic()
             if moment - flushed > _FLUSH_EVERY_S:
                 flushed = moment
                 boundary.attempt(self._marks.flush)
-            if moment - described > _FACTS_EVERY_S:
-                described = moment
+            if moment - described > patience:
+                described, patience = moment, min(patience * 2, _LONGEST_FACTS_S)
                 self._write_facts()
-            if self._ring.count > _FIRST_SAMPLES:
+            if len(self._ring.buffer) + self._ring.count > _FIRST_SAMPLES:
                 interval = _LATER_INTERVAL_S
             self._cpu_ns = time.thread_time_ns()
 
@@ -102,13 +103,13 @@ class Sampler:
 
     def _line_of(self, leaf: FrameType) -> int:
         frame, callee = self._blamed(leaf)
-        key = (frame.f_code, frame.f_lineno, callee)
+        key = (frame.f_code, frame.f_lineno, callee, leaf.f_code)
         line = self._lines.get(key)
         if line is None:
             line = min(len(self._table), _MOST_LINES - 1)
             self._lines[key] = line
             if len(self._table) < _MOST_LINES:
-                self._table.append(describe(frame, callee))
+                self._table.append(describe(frame, callee, leaf.f_code))
         return line
 
     def _blamed(self, leaf: FrameType) -> tuple[FrameType, str]:
@@ -120,14 +121,14 @@ class Sampler:
                 break
             if self._user.owns(frame.f_code):
                 return frame, callee
-            if not self._user.is_probe(frame.f_code):
-                callee = frame.f_code.co_qualname
+            name = frame.f_code.co_qualname
+            if "<locals>" not in name and not self._user.is_probe(frame.f_code):  # a decorator's wrapper says nothing
+                callee = name
             frame = frame.f_back
         return leaf, ""
 
 
-def describe(frame: FrameType, callee: str) -> list[Any]:
-    """A line as plain data: file, line, function, source text, callee."""
-    code = frame.f_code
-    text = linecache.getline(code.co_filename, frame.f_lineno).strip()
-    return [code.co_filename, frame.f_lineno, code.co_qualname, text[:160], callee]
+def describe(frame: FrameType, callee: str, leaf: CodeType) -> list[Any]:
+    """A line as plain data: file, line, function, callee, and the innermost function. Its text is read later, outside."""
+    inner = f"{Path(leaf.co_filename).stem}.{leaf.co_qualname}"
+    return [frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname, callee, inner]

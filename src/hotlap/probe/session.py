@@ -44,7 +44,9 @@ class Session:
         self.attached_at = now() - origin
         self.facts: dict[str, Any] = {}
         self.portraits: list[Callable[[], None]] = []  # called before the facts are written, to bring them up to date
-        self.step_ends: list[Callable[[], None]] = []  # called at the end of each optimizer step
+        self.first_batch: list[Callable[[], None]] = []  # called once, before the first batch or step
+        self.step_begins: list[Callable[[], None]] = []  # called before each optimizer step, after its end
+        self.step_ends: list[Callable[[], None]] = []
         self.control = Control(folder)
         self._undo: list[Callable[[], None]] = []
         self._pausable: list[tuple[Any, str, Any, Any]] = []
@@ -80,6 +82,13 @@ class Session:
     def fact(self, value: int, code: int) -> None:
         """A fact about the mark before."""
         self.append(value << 8 | code)
+
+    def start(self) -> None:
+        """The script begins to train, or goes on after a fork."""
+        self.sampler.start()
+        for listener in self.first_batch:
+            boundary.attempt(listener)
+        self.first_batch.clear()
 
     # -- the Stager that integrations see ------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ def _around(session: Session, original: Callable[..., Any]) -> Callable[..., Any
     @functools.wraps(original)
     def passed(*args: Any, **kwargs: Any) -> Any:
         if sampler.idle:
-            sampler.start()
+            session.start()
         result = timed(*args, **kwargs)
         if not control.steps and control.backward_made():
             session.note("window_done", True)

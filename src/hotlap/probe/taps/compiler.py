@@ -26,7 +26,7 @@ def install(session: Session, module: ModuleType) -> None:
     else:
         # Frames of the probe are never worth compiling; the root's tap must be traced through where it is called.
         module.add("hotlap")
-        module.BUILTIN_INLINE_WHEN_CALLED.append(root.__file__)
+        module.BUILTIN_INLINE_WHEN_CALLED.add(root.__file__)
 
 
 def _around_start(session: Session, original: Callable[..., None]) -> Callable[..., None]:

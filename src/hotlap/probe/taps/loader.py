@@ -103,7 +103,7 @@ def _around_next(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., 
         if is_compiling():
             return original(self)
         if sampler.idle:
-            sampler.start()
+            session.start()
         append((now() - origin) << 8 | _ENTER)
         try:
             batch = original(self)

@@ -1,6 +1,6 @@
 """Listens at root modules: a forward pass is a call of a module that no other module holds.
 
-The roots are found by walking the live objects when an optimizer is built and in the first steps, not by patching
+The roots are found by walking the live objects before the first batch and the first step, not by patching
 `Module.__call__`: that would cost every submodule's call, and the compiler compares that very function by identity.
 """
 
@@ -20,8 +20,8 @@ from hotlap.probe.session import Session
 from hotlap.probe.taps.root import RootTap
 
 _SLOT = "_compiled_call_impl"  # what `Module.__call__` prefers; `Module.__getstate__` leaves it out of every checkpoint
-_SCAN_STEPS = frozenset({1, 2, 4, 16})  # wrappers (DDP, compile, EMA) are often built late
 _MOST_ROOTS = 256
+_LAST_SCAN = 3  # steps
 
 
 class ModelTap:
@@ -35,7 +35,8 @@ class ModelTap:
 
     def scan(self) -> None:
         """Tap the modules that are nobody's child, and release those that became one."""
-        modules = [each for each in gc.get_objects() if _is_module(each)]
+        kinds = _module_kinds()
+        modules = [each for each in gc.get_objects() if type(each) in kinds and "_modules" in each.__dict__]
         held = {id(child) for module in modules for child in module._modules.values() if child is not None}
         for module in modules:
             tapped = isinstance(module.__dict__.get(_SLOT), RootTap)
@@ -62,14 +63,16 @@ class ModelTap:
             if module is not None and module.__dict__.get(_SLOT) is tap:
                 self.release(module)
 
-    def step_ended(self) -> None:
+    def step_begins(self) -> None:
+        """Look again before the first step, when all wrappers are built, and once more where no root was called."""
         self.steps += 1
-        if self.steps in _SCAN_STEPS:
+        unseen = self.steps == _LAST_SCAN and not any(tap.described for tap in self.taps)
+        if self.steps == 1 or (unseen and "framework" not in self.session.facts):
             self.scan()
 
     def describe(self) -> None:
         """The called root with the most parameters is the model."""
-        called = [module for tap in self.taps if tap.called and (module := tap.module()) is not None]
+        called = [module for tap in self.taps if tap.described and (module := tap.module()) is not None]
         if not called:
             return
         root = max(called, key=lambda module: sum(parameter.numel() for parameter in module.parameters()))
@@ -79,9 +82,16 @@ class ModelTap:
         self.session.facts["autocast"] = next((tap.autocast for tap in self.taps if tap.autocast), None)
 
 
-def _is_module(candidate: Any) -> bool:
-    # `type()` rather than isinstance(): a proxy's `__class__` may run foreign code.
-    return issubclass(type(candidate), Module) and "_modules" in candidate.__dict__
+def _module_kinds() -> set[type]:
+    """Module and all classes below it: asking each live object for its type is quicker than any isinstance."""
+    kinds: set[type] = set()
+    pending: list[type] = [Module]
+    while pending:
+        kind = pending.pop()
+        if kind not in kinds:
+            kinds.add(kind)
+            pending += type.__subclasses__(kind)
+    return kinds
 
 
 def install(session: Session) -> ModelTap:
@@ -89,7 +99,8 @@ def install(session: Session) -> ModelTap:
     session.wrap(Module, "compile", functools.partial(_around_compile, tap))
     session.wrap(Module, "train", functools.partial(_around_train, tap))
     session.wrap(Module, "_replicate_for_data_parallel", _around_replicate)
-    session.step_ends.append(boundary.contained(tap.step_ended))
+    session.first_batch.append(tap.scan)
+    session.step_begins.append(tap.step_begins)
     session.portraits.append(tap.describe)
     session.on_detach(tap.release_all)
     return tap

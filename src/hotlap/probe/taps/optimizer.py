@@ -37,6 +37,11 @@ class OptimizerTap:
         return known
 
     @boundary.contained
+    def begins(self) -> None:
+        for listener in self.session.step_begins:
+            listener()
+
+    @boundary.contained
     def ended(self, optimizer: Optimizer) -> None:
         number = self.number(optimizer)
         self.session.fact(number, marks.OPTIMIZER_ID)
@@ -50,7 +55,7 @@ class OptimizerTap:
 def install(session: Session) -> None:
     tap = OptimizerTap(session)
     session.facts["optimizers"] = tap.portraits
-    before = register_optimizer_step_pre_hook(_before(session))
+    before = register_optimizer_step_pre_hook(_before(session, tap))
     after = register_optimizer_step_post_hook(_after(session, tap))
     session.on_detach(before.remove)
     session.on_detach(after.remove)
@@ -65,7 +70,7 @@ def install(session: Session) -> None:
         session.wrap(torch.nn.utils, name, around)
 
 
-def _before(session: Session) -> Callable[..., None]:
+def _before(session: Session, tap: OptimizerTap) -> Callable[..., None]:
     append, origin, sampler = session.append, session.origin, session.sampler
     is_compiling = torch.compiler.is_compiling
 
@@ -73,7 +78,8 @@ def _before(session: Session) -> Callable[..., None]:
         if is_compiling():
             return
         if sampler.idle:
-            sampler.start()
+            session.start()
+        tap.begins()
         append((now() - origin) << 8 | _ENTER)
 
     return step_begins

@@ -30,7 +30,7 @@ class RootTap:
         self.compiled = compiled
         self.append = append
         self.origin = origin
-        self.called = False
+        self.described = False
         self.autocast: str | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -38,7 +38,7 @@ class RootTap:
         call = self.compiled or module._call_impl
         if torch.compiler.is_compiling():
             return call(*args, **kwargs)
-        if not self.called:
+        if not self.described:
             self._first_call()
         trains = module.training and torch.is_grad_enabled()
         self.append((_now() - self.origin) << 8 | (_ENTER if trains else _ENTER_EVAL))
@@ -48,7 +48,7 @@ class RootTap:
             self.append((_now() - self.origin) << 8 | (_LEAVE if trains else _LEAVE_EVAL))
 
     def _first_call(self) -> None:
-        self.called = True
+        self.described = True
         for device in ("cuda", "cpu"):
             if torch.is_autocast_enabled(device):
                 self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")

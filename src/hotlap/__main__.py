@@ -1,0 +1,7 @@
+"""`python -m hotlap` is `hotlap`."""
+
+import sys
+
+from hotlap.cli import main
+
+sys.exit(main())

@@ -1,0 +1,81 @@
+"""Profile an unmodified training command: where each step's time goes, and at which line.
+
+  hotlap profile train.py --epochs 1
+  hotlap profile -m package.train --epochs 1
+  hotlap profile -- torchrun --nproc_per_node 2 train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+from hotlap.cli._output import add_json_option, write_json
+from hotlap.errors import UsageError
+
+TAKES_COMMAND = True
+USAGE = "hotlap profile [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
+_STEPS = 200
+_SAY_EVERY_S = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help=f"end the job after N steady steps (default {_STEPS})"
+    )
+    parser.add_argument("--full", action="store_true", help="let the job run to its end")
+    parser.add_argument("--out", metavar="DIR", help="the run folder (default .hotlap/runs/<time>-<name>)")
+    parser.add_argument("--name", help="what the run is called (default: the script's name)")
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from hotlap.launch.command import to_job
+    from hotlap.launch.environment import already_inside
+    from hotlap.pipeline import profile
+
+    job = to_job(options.command_words, options.name)
+    steps = _wanted_steps(options)
+    if already_inside():
+        print("hotlap: already under hotlap; the command runs without a second probe.", file=sys.stderr)
+        return subprocess.call(job.argv)
+    say = _Progress()
+    say.line(f"profiling {job.shown}")
+    result = profile(job, steps, options.out, say, quiet_stdout=options.json == "-")
+    if result.view is None:
+        say.line(f"{result.reason}\n  -> {result.remedy}")
+        if options.json:
+            write_json(options.json, {"schema": 1, "verdict": None, "reason": result.reason, "run": str(result.run)})
+        return result.exit_code
+    if options.json:
+        write_json(options.json, result.view)
+    if options.json != "-":
+        from hotlap.report.renderers.terminal import show
+
+        show(result.view)
+    return result.exit_code
+
+
+def _wanted_steps(options: argparse.Namespace) -> int | None:
+    if options.full and options.steps is not None:
+        raise UsageError("--full and --steps exclude each other.", "give one of them")
+    if options.steps is not None and options.steps < 1:
+        raise UsageError(f"--steps is {options.steps}.", "give a whole number from 1 on")
+    return None if options.full else options.steps or _STEPS
+
+
+class _Progress:
+    """Lines on standard error: the script's own output stays its own."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        if sys.stderr.isatty() and time.monotonic() - self._said > _SAY_EVERY_S:
+            self._said = time.monotonic()
+            self.line(text)
+
+    def line(self, text: str) -> None:
+        print(f"hotlap: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,183 @@
+"""From raw marks to steps: exposed time per stage, samples and tokens, compiles and pauses.
+
+The end of a step is the end of `step()` of the optimizer that steps most often (the last one among equals),
+or, in a script without one, the moment after backward when the next batch begins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from hotlap.diagnose.columns import Columns, Folded, LoaderUse
+from hotlap.diagnose.segments import GAP, STAGE_INDEX, STAGES, Segment, Traits, name_gaps
+from hotlap.probe import marks
+from hotlap.probe.marks import Kind
+
+_OVERLAYS = frozenset({Kind.SYNC, Kind.COMPILE, Kind.COLLECT, Kind.COMM, Kind.FETCH, Kind.COLLATE})
+_NEXT_STEP = frozenset({Kind.DATA, Kind.LOADER, Kind.FORWARD, Kind.TRANSFER})
+_MOMENTS = (marks.EVAL_ON, marks.TRAIN_ON)
+_BATCH_FACTS = {
+    marks.SAMPLES: "samples",
+    marks.TOKENS: "tokens",
+    marks.PADDED: "padded",
+    marks.LOADER_ID: "loader",
+}
+
+
+def fold(raw: Sequence[int], end: int | None = None) -> Folded:
+    """Fold the marks of one training process. `end`: when it was cut off, to close what was still open."""
+    folding = _Fold(raw)
+    folding.feed(raw)
+    return folding.finish(end)
+
+
+class _Fold:
+    def __init__(self, raw: Sequence[int]) -> None:
+        self.optimizer_steps = Counter(mark >> 8 for mark in raw if mark & 255 == marks.OPTIMIZER_ID)
+        self.by_optimizer = bool(self.optimizer_steps)
+        self.pacemaker = _pacemaker(self.optimizer_steps)
+        data = marks.enter(Kind.DATA)
+        has_loader = any(mark & 255 == data for mark in raw)
+        self.traits = Traits(has_loader=has_loader, has_optimizer=self.by_optimizer)
+        self.columns = Columns()
+        self.loaders: dict[int, LoaderUse] = {}
+        self.overlays: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind in _OVERLAYS}
+        self.open_overlays: dict[int, int] = {}
+        self.spans: list[tuple[int, int, int]] = []
+        self.stack: list[int] = []
+        self.segments: list[Segment] = []
+        self.fetched: Segment | None = None
+        self.at = self.row_start = self.first = self.step_end = -1
+        self.micro = self.dropped = 0
+        self.compiling = False
+
+    def feed(self, raw: Iterable[int]) -> None:
+        for mark in raw:
+            code, value = mark & 255, mark >> 8
+            if code >= marks.VALUE_FROM:
+                self._fact(code, value)
+            elif (kind := code >> 1) in _OVERLAYS:
+                self._overlay(kind, code & 1, value)
+            elif code & 1:
+                self._leave(kind, value)
+            else:
+                self._enter(kind, value)
+
+    def _enter(self, kind: int, t: int) -> None:
+        if not self.by_optimizer and self.micro and kind in _NEXT_STEP and not self.stack:
+            self._close_row(t)
+        self._advance(t)
+        self.stack.append(kind)
+
+    def _leave(self, kind: int, t: int) -> None:
+        self._advance(t)
+        if kind in self.stack:
+            while self.stack.pop() != kind:
+                pass
+        if kind == Kind.BACKWARD:
+            self.micro += 1
+        elif kind == Kind.STEP:
+            self.step_end = t
+        elif kind in (Kind.DATA, Kind.LOADER) and self.segments:
+            self.fetched = self.segments[-1]
+
+    def _advance(self, t: int) -> None:
+        """What ran until `t` was the innermost open kind."""
+        if self.first < 0:
+            self.first = self.row_start = self.at = t
+        if t > self.at:
+            self.segments.append(Segment(self.at, t, self._innermost()))
+            self.at = t
+
+    def _innermost(self) -> int:
+        if not self.stack:
+            return GAP
+        top = self.stack[-1]
+        if Kind.VALIDATE in self.stack and top not in (Kind.LOG, Kind.CHECKPOINT):
+            return Kind.VALIDATE
+        return top
+
+    def _overlay(self, kind: int, leaving: int, t: int) -> None:
+        if not leaving:
+            self.open_overlays[kind] = t
+            self.compiling = self.compiling or kind == Kind.COMPILE
+        elif kind in self.open_overlays:
+            self.overlays[Kind(kind)].append((self.open_overlays.pop(kind), t))
+
+    def _fact(self, code: int, value: int) -> None:
+        if code in _MOMENTS:
+            self._advance(value)
+            self.segments.append(Segment(value, value, code))
+        elif code == marks.OPTIMIZER_ID:
+            if value == self.pacemaker and self.step_end >= 0:
+                self._close_row(self.step_end)
+        elif code == marks.DROPPED:
+            self._skip(value)
+        elif code in _BATCH_FACTS and self.fetched is not None:
+            setattr(self.fetched, _BATCH_FACTS[code], value)
+
+    def _skip(self, steps: int) -> None:
+        """Marks are missing here: what was open is unknown, the step under way is given up."""
+        self.dropped += steps
+        self.stack.clear()
+        self.segments.clear()
+        self.open_overlays.clear()
+        self.row_start = -1
+        self.at = 1 << 62
+
+    def _close_row(self, t: int) -> None:
+        if self.row_start >= 0:
+            self._advance(t)
+            name_gaps(self.segments, self.traits)
+            row = self._book(self.segments)
+            self.columns.append(self.row_start, t, row, self.segments, self.micro, self.compiling)
+        self.at = self.row_start = t
+        self.segments = []
+        self.micro = 0
+        self.compiling = Kind.COMPILE in self.open_overlays
+
+    def _book(self, segments: Iterable[Segment]) -> list[int]:
+        """Nanoseconds per stage; on the way, what each loader was used for."""
+        totals = [0] * len(STAGES)
+        for segment in segments:
+            if segment.end > segment.start:
+                stage = STAGE_INDEX[segment.kind]
+                totals[stage] += segment.end - segment.start
+                self.spans.append((segment.start, segment.end, stage))
+            if segment.loader >= 0:
+                self.loaders.setdefault(segment.loader, LoaderUse()).add(segment)
+        return totals
+
+    def finish(self, end: int | None) -> Folded:
+        self._close_tail(end)
+        return Folded(
+            columns=self.columns,
+            loaders=self.loaders,
+            overlays=self.overlays,
+            spans=self.spans,
+            first=max(self.first, 0),
+            last=max(self.at, 0),
+            boundary="optimizer" if self.by_optimizer else "backward",
+            inferred=tuple(sorted(self.traits.inferred)),
+            optimizer_steps=self.optimizer_steps,
+            dropped_steps=self.dropped,
+        )
+
+    def _close_tail(self, end: int | None) -> None:
+        """After the last step: a stall it was cut off in, or the validation and checkpoint that belong to it."""
+        if self.row_start < 0 or not self.columns.wall:
+            return
+        if self.stack and end is not None:
+            self._advance(end)
+        name_gaps(self.segments, self.traits)
+        totals = self._book(self.segments)
+        usual = sorted(self.columns.wall)[len(self.columns.wall) // 2]
+        if max(totals) > usual:
+            self.columns.extend_last(totals)
+
+
+def _pacemaker(steps: Counter[int]) -> int:
+    """The optimizer whose step ends a step of training."""
+    most = max(steps.values(), default=0)
+    return max((number for number, count in steps.items() if count >= most - 1), default=-1)

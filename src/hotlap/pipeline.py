@@ -1,0 +1,137 @@
+"""The only wiring: reads like the arrow. script -> probe -> Timeline -> Diagnosis -> report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotlap.diagnose.gather import read_recordings, timelines
+from hotlap.diagnose.run import diagnose
+from hotlap.errors import FactError
+from hotlap.facts import codec
+from hotlap.facts.arrow import read_timelines, write_timelines
+from hotlap.facts.diagnosis import Diagnosis
+from hotlap.facts.host import Host
+from hotlap.facts.job import Job
+from hotlap.facts.pace import by_pace
+from hotlap.facts.timeline import Ending, Gauge, Timeline
+from hotlap.launch import runfolder
+from hotlap.launch.bootstrap import SEEN
+from hotlap.launch.environment import ORIGIN, child_environment
+from hotlap.launch.host import inspect_host
+from hotlap.launch.looks import LookRecord
+from hotlap.launch.observe import Observer
+from hotlap.launch.process import Outcome, Signals, run_job
+from hotlap.report.view import profile_view
+from hotlap.stats.steady import steady_from
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a profile brought. Without a training step there is no view, and `reason` says why."""
+
+    run: Path
+    exit_code: int
+    view: Mapping[str, Any] | None
+    reason: str = ""
+    remedy: str = ""
+
+
+def profile(job: Job, steps: int | None, out: str | None, say: Say, *, quiet_stdout: bool = False) -> Profile:
+    """Run the job under the probe and diagnose what was seen. `steps` None lets it run to its end."""
+    host = inspect_host()
+    run = runfolder.create_run(job.name, out)
+    folder = runfolder.probe_folder(run)
+    environment = child_environment(folder)
+    origin = int(environment[ORIGIN])
+    codec.write_json(run / "job.json", job)
+    codec.write_json(run / "host.json", host)
+    observer = Observer(folder, steps, steady_from, say)
+    with Signals() as signals:
+        try:
+            outcome = run_job(job, environment, observer.tick, signals, quiet_stdout=quiet_stdout)
+        finally:
+            observer.close()
+        seen = _collect(folder, outcome, origin, observer.looks)
+        reason, remedy = ("", "") if seen else _why_nothing(folder, outcome)
+        _write_log(run, seen, reason)
+        runfolder.remove_probe_files(run)
+        view = _conclude(run, job, host, seen) if seen else None
+    return Profile(run, _exit_code(outcome, seen), view, reason, remedy)
+
+
+def view_of(run: Path, *, again: bool = False) -> Mapping[str, Any]:
+    """The view of a stored run; `again` repeats the diagnosis with today's rules."""
+    job, host = codec.read_json(run / "job.json", Job), codec.read_json(run / "host.json", Host)
+    seen = read_timelines(run / "timeline.arrow")
+    if not any(each.steady_steps for each in seen):
+        raise FactError(f"{run} holds no steady step: there is nothing to diagnose.", "profile more steps: --steps 200")
+    if again:
+        codec.write_json(run / "diagnosis.json", diagnose(seen, host))
+    diagnosis = codec.read_json(run / "diagnosis.json", Diagnosis)
+    return profile_view(job, host, by_pace(seen), diagnosis, str(run))
+
+
+def _conclude(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapping[str, Any]:
+    write_timelines(run / "timeline.arrow", seen)
+    diagnosis = diagnose(seen, host)
+    codec.write_json(run / "diagnosis.json", diagnosis)
+    return profile_view(job, host, by_pace(seen), diagnosis, str(run))
+
+
+def _collect(folder: Path, outcome: Outcome, origin: int, looks: LookRecord) -> tuple[Timeline, ...]:
+    recordings = read_recordings(folder)
+    gauges = {each.pid: [_rebased(gauge, origin) for gauge in looks.gauges(each.pid)] for each in recordings}
+    return timelines(recordings, _ending(outcome), outcome.ended_at - origin, gauges)
+
+
+def _rebased(gauge: Gauge, origin: int) -> Gauge:
+    return Gauge(**{**vars(gauge), "t": gauge.t - origin})
+
+
+def _ending(outcome: Outcome) -> Ending:
+    if outcome.interrupted:
+        return Ending.INTERRUPTED
+    if outcome.by_signal is not None:
+        return Ending.KILLED
+    return Ending.FINISHED if outcome.exit_code == 0 else Ending.CRASHED
+
+
+def _exit_code(outcome: Outcome, seen: tuple[Timeline, ...]) -> int:
+    """The script's own; one that had to be ended by force after its window was done is no failure of the script."""
+    ended_by_hotlap = any(each.ending is Ending.WINDOW for each in seen)
+    return 0 if ended_by_hotlap and not outcome.interrupted else outcome.exit_code
+
+
+def _why_nothing(folder: Path, outcome: Outcome) -> tuple[str, str]:
+    """What stood between the job and a profile, and one remedy."""
+    seen = [json.loads(line) for line in _lines(folder / SEEN)]
+    if outcome.interrupted:
+        return "the job was interrupted before its first training step.", "let it run a little longer"
+    if not seen:
+        return (
+            "no Python process of this command could be reached.",
+            "is it a Python program, started without -I, -E and -S, with the environment passed on?",
+        )
+    if not any(each["torch"] for each in seen):
+        return "the command never imported torch.", "profile the script that trains"
+    if outcome.exit_code:
+        return (
+            f"the job ended with exit code {outcome.exit_code} before its first training step.",
+            "its own message is above; does it run without hotlap?",
+        )
+    return "no training step was seen: nothing called backward().", "profile the script that trains"
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+
+
+def _write_log(run: Path, seen: tuple[Timeline, ...], reason: str) -> None:
+    faults = [f"rank {each.rank}: {fault}" for each in seen for fault in each.probe.faults]
+    codec.write_text(run / "log.txt", "\n".join([*faults, *([reason] if reason else [])]) + "\n")
