@@ -14,7 +14,7 @@ from hotlap_recipes.printer_tcn.physics import Belt, residual
 
 KERNEL = 3
 DILATIONS = (1, 2, 4)
-WIDTHS = {"tiny": (8, 8, 16), "base": (128, 128, 256)}
+WIDTHS = {"tiny": (8, 8, 8), "base": (128, 128, 256)}
 
 
 class CausalConv(nn.Conv1d):
