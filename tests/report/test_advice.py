@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from hotlap import knobs
 from hotlap.report import advice
 
 FUTURE = (*advice.COMMANDS, "tune", "run")
@@ -41,9 +42,16 @@ def test_a_run_that_was_too_short_is_repeated_in_full(views):
 
 def test_a_fix_is_applied_once_run_exists_and_shown_until_then(views):
     job = views["data-bound"]["job"]
-    assert advice.apply_command(FIX, job).line == "hotlap knobs show num-workers"
     assert advice.apply_command(FIX, job, FUTURE).line == "hotlap run --set num-workers=4 train.py --epochs 3"
     assert advice.apply_command(FIX, job, ()) is None
+
+
+def test_only_knobs_that_exist_are_shown(views, monkeypatch, tmp_path):
+    (tmp_path / "num_workers.py").touch()
+    monkeypatch.setattr(knobs, "__path__", [str(tmp_path)])
+    job = views["data-bound"]["job"]
+    assert advice.apply_command(FIX, job).line == "hotlap knobs show num-workers"
+    assert advice.apply_command({**FIX, "knob": "num-wrokers"}, job) is None
 
 
 @pytest.mark.parametrize(

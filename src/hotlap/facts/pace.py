@@ -24,9 +24,14 @@ def by_pace(timelines: Sequence[Timeline]) -> tuple[Timeline, ...]:
     return tuple(timelines[index] for index in order)
 
 
-def own_work_ms(timelines: Sequence[Timeline]) -> list[float | None]:
-    """Milliseconds of a mean step that each rank spends on its own work; None without a steady step."""
-    summaries = [summarise(timeline) for timeline in timelines]
+def own_work_ms(
+    timelines: Sequence[Timeline], summaries: Sequence[Summary] | None = None
+) -> list[float | None]:
+    """Milliseconds of a mean step that each rank spends on its own work; None without a steady step.
+
+    `summaries` are those of the timelines, for a caller that has them already.
+    """
+    summaries = summaries or [summarise(timeline) for timeline in timelines]
     measured = all(timeline.comm_s is not None for timeline in timelines)
     return [_own(timeline, summary, measured) for timeline, summary in zip(timelines, summaries, strict=True)]
 

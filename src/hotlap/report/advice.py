@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pkgutil
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from hotlap import knobs
 from hotlap.facts.diagnosis import HEALTHY
 
 # The one place to name a command once it exists: `tune` and `run` are then offered by themselves.
@@ -49,9 +51,14 @@ def apply_command(
     if "run" in commands:
         setting = shlex.quote(f"{fix['knob']}={fix['setting']}")
         return Command(f"hotlap run --set {setting} {typed(job)}", "next.run")
-    if "knobs" in commands:
+    if "knobs" in commands and fix["knob"] in _knobs():
         return Command(f"hotlap knobs show {fix['knob']}", "next.knobs")
     return None
+
+
+def _knobs() -> set[str]:
+    """Ids of the knobs that this hotlap has: one file each, so their names are enough."""
+    return {info.name.replace("_", "-") for info in pkgutil.iter_modules(knobs.__path__)}
 
 
 def typed(job: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ def profile_view(
         raise FactError("the run has no timeline: no training process was seen.", "record the run again")
     timelines = by_pace(timelines)
     pace = timelines[0]
-    summary = summarise(pace)
+    summaries = [summarise(timeline) for timeline in timelines]
+    summary = summaries[0]
     sources = Sources(job.cwd)
     view = {
         "schema": SCHEMA,
@@ -47,7 +48,7 @@ def profile_view(
         "findings": [_finding(each, sources) for each in diagnosis.findings],
         "warmup": _warmup(pace.warmup),
         **_seen(pace, host, sources),
-        "ranks": _ranks(timelines),
+        "ranks": _ranks(timelines, summaries),
         "slowest_rank": pace.rank if len(timelines) > 1 else None,
         "host": to_plain(host),
         "series": series.of_steps(pace),
@@ -126,14 +127,14 @@ def _seen(timeline: Timeline, host: Host, sources: Sources) -> dict[str, Any]:
     }
 
 
-def _ranks(timelines: Sequence[Timeline]) -> list[dict[str, Any]]:
-    works = own_work_ms(timelines)
-    ranks = [_rank(timeline, own) for timeline, own in zip(timelines, works, strict=True)]
+def _ranks(timelines: Sequence[Timeline], summaries: Sequence[Summary]) -> list[dict[str, Any]]:
+    works = own_work_ms(timelines, summaries)
+    ranks = [_rank(*each) for each in zip(timelines, summaries, works, strict=True)]
     return sorted(ranks, key=lambda rank: int(rank["rank"]))
 
 
-def _rank(timeline: Timeline, own_ms: float | None) -> dict[str, Any]:
-    summary = summarise(timeline)
+def _rank(timeline: Timeline, summary: Summary, own_ms: float | None) -> dict[str, Any]:
+    comm_s = timeline.comm_s
     return {
         "rank": timeline.rank,
         "pid": timeline.pid,
@@ -141,5 +142,5 @@ def _rank(timeline: Timeline, own_ms: float | None) -> dict[str, Any]:
         "step": _step(timeline, summary),
         "stages": _stages(summary),
         "own_ms": own_ms,
-        "comm_ms": timeline.comm_s * 1e3 / summary.n if timeline.comm_s is not None and summary.n else None,
+        "comm_ms": comm_s * 1e3 / summary.n if comm_s is not None and summary.n else None,
     }

@@ -123,7 +123,6 @@ def test_says_what_the_view_says(pages, lang):
         assert figure in page.shown
     for command in (
         "hotlap explain item-cpu-bound",
-        "hotlap knobs show cache-dataset",
         "+145 %",
         "AMD EPYC 7B13",
     ):

@@ -70,8 +70,7 @@ def _content(view: Mapping[str, Any], say: Phrases) -> dict[str, Any]:
         "why": words.why(view, say),
         "todo": words.next_step(view, say),
         "fixes": [words.fix(each, say) for each in finding["fixes"]] if finding else [],
-        "commands": advice.next_commands(view),
-        "applies": "run" in advice.COMMANDS,
+        "commands": advice.next_commands(view, set(advice.COMMANDS) - {"report"}),  # this is the report
         "tiles": _tiles(view, say),
         "strip": [(name, stage_name(name, say), each["share"]) for name, each in held_time(view)],
         "findings": [_card(each, view, say) for each in view["findings"]],
@@ -84,7 +83,8 @@ def _content(view: Mapping[str, Any], say: Phrases) -> dict[str, Any]:
     }
 
 
-def _tiles(view: Mapping[str, Any], say: Phrases) -> list[tuple[str, str]]:
+def _tiles(view: Mapping[str, Any], say: Phrases) -> list[tuple[str, str, bool]]:
+    """A figure, what it is, and whether it was measured."""
     step, rates = view["step"], view["throughput"]
     figures = [
         ("html.step_median", step["ms_median"], "ms"),
@@ -98,7 +98,7 @@ def _tiles(view: Mapping[str, Any], say: Phrases) -> list[tuple[str, str]]:
     ]
     # Most jobs have no tokens: a tile that says so would be noise.
     return [
-        (say.number(value, written), say(key))
+        (say.number(value, written), say(key), value is not None)
         for key, value, written in figures
         if value is not None or key != "html.tokens_per_s"
     ]

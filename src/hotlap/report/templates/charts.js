@@ -63,13 +63,14 @@
       type: "scatter", mode: "lines", name: words.longest_step, x: chart.x, y: chart.longest, customdata: chart.held_by,
       xaxis: "x", yaxis: "y2", line: { width: 1.2, color: colour("accent") }, hovertemplate: "%{y:.3~f} ms (%{customdata})",
     });
+    const last = chart.x[chart.x.length - 1];
     const warm = chart.steady_from > 0 ? [{
-      type: "rect", xref: "x", yref: "paper", x0: chart.x[0], x1: chart.steady_from, y0: 0, y1: 1,
+      type: "rect", xref: "x", yref: "paper", x0: chart.x[0], x1: Math.min(chart.steady_from, last), y0: 0, y1: 1,
       fillcolor: colour("muted"), opacity: 0.12, line: { width: 0 },
     }] : [];
     const note = warm.map((box) => ({
-      x: box.x1, y: 1, xref: "x", yref: "paper", xanchor: "left", yanchor: "top", showarrow: false,
-      text: "&#9664; " + words.warmup, font: { size: 11, color: colour("muted") },
+      x: box.x1, y: 1, xref: "x", yref: "paper", xanchor: box.x1 === last ? "right" : "left", yanchor: "top",
+      showarrow: false, text: (box.x1 === last ? "" : "&#9664; ") + words.warmup, font: { size: 11, color: colour("muted") },
     }));
     return [traces, layout({
       hovermode: "x unified", shapes: warm, annotations: note,
