@@ -77,7 +77,7 @@ class Make:
             warmup=Warmup(startup_s=2.0, steps=WARM, seconds=sum(steps.wall[:WARM]) / 1e9),
             runtime=Runtime(threads=2),
             probe=ProbeCost(per_step_s=2e-5, share=0.001, marks_per_step=11, bytes=40_000),
-            model=self.model(),
+            model=self.model(calls_per_step=min(20.0, step_ms)),
         )
         return replace(plain, **changes)
 

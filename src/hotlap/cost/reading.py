@@ -61,7 +61,7 @@ def saturated(timeline: Timeline, cores: int) -> bool | None:
 
 
 def cores_for(timeline: Timeline, host: Host) -> float:
-    """Cores' worth of work that the job can get: a second thread of a core adds little, foreign work takes away."""
+    """Cores' worth of work to be had: a second thread of a core adds little, foreign work takes away."""
     physical = min(host.physical_cores or host.cores, host.cores)
     worth = physical + SECOND_THREAD * (host.cores - physical)
     foreign = median([gauge.foreign_cpu for gauge in timeline.gauges]) if timeline.gauges else 0.0

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from hotlap.diagnose.inputs import input_of, item_line, top_line
+from hotlap.facts.timeline import Stage
+
+
+def test_without_workers_the_wait_is_what_loading_does(make):
+    seen = input_of(make.sight(make.fed(40.0, 0.6, cpu=0.5, collate=0.2)))
+    assert seen.data == pytest.approx(0.6)
+    assert seen.cpu == pytest.approx(0.24, rel=0.02)
+    assert seen.wait == pytest.approx(0.24, rel=0.02)
+    assert seen.collate == pytest.approx(0.12, rel=0.02)
+    assert seen.rest == pytest.approx(0.0, abs=0.02)
+    assert seen.item_ms == pytest.approx(40 * 0.6 * 0.8 / 64, rel=0.01)
+
+
+def test_what_loading_does_not_explain_is_the_rest(make):
+    timeline = make.timeline(40.0, {Stage.DATA: 0.6}, loaders=(make.loader(),), workers=(make.work(6.0),))
+    seen = input_of(make.sight(timeline))
+    assert seen.cpu == pytest.approx(0.15, rel=0.02)
+    assert seen.rest == pytest.approx(0.45, rel=0.02)
+
+
+def test_with_workers_the_wait_is_split_as_their_time_was(make):
+    loader = make.loader(num_workers=2, prefetch_factor=2)
+    rows = tuple(make.work(40.0, cpu=0.25, idle=0.2, number=each) for each in range(2))
+    timeline = make.timeline(40.0, {Stage.DATA: 0.5}, loaders=(loader,), workers=rows)
+    seen = input_of(make.sight(timeline))
+    assert seen.busy == pytest.approx(0.8)
+    assert seen.cpu == pytest.approx(0.5 * 0.8 * 0.25)
+    assert seen.wait == pytest.approx(0.5 * 0.8 * 0.75)
+
+
+def test_workers_that_rest_during_validation_are_not_idle(make):
+    loader = make.loader(num_workers=2, prefetch_factor=2)
+    rows = tuple(make.work(40.0, idle=0.5, number=each) for each in range(2))
+    timeline = make.timeline(40.0, {Stage.DATA: 0.2, Stage.VALIDATE: 0.5}, loaders=(loader,), workers=rows)
+    assert input_of(make.sight(timeline)).busy == pytest.approx(1.0, rel=0.01)
+
+
+def test_validation_loaders_do_not_feed_training(make):
+    loaders = (make.loader(training=False, batches=900, num_workers=7), make.loader(num_workers=0))
+    row = make.work(20.0)
+    timeline = make.timeline(40.0, {Stage.DATA: 0.5}, loaders=loaders, workers=(row,))
+    assert input_of(make.sight(timeline)) is None
+
+
+@pytest.mark.parametrize("changes", [{"loaders": ()}, {"workers": ()}])
+def test_what_was_not_seen_is_not_guessed(make, changes):
+    assert input_of(make.sight(make.timeline(40.0, {Stage.DATA: 0.5}, **changes))) is None
+
+
+def test_lines_are_looked_for_where_items_are_made(make):
+    main, worker = make.line(share=0.9), make.line(share=0.4, role="worker")
+    timeline = make.timeline(lines=(main, worker, make.line(Stage.OTHER, 0.99)))
+    assert item_line(timeline, 0) is main
+    assert item_line(timeline, 2) is worker
+    assert top_line(timeline, Stage.LOG) is None
