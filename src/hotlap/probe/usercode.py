@@ -5,12 +5,13 @@ A training package that was itself installed counts as the user's when it is wha
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from pathlib import Path
 from types import CodeType
 
-_PROBE = str(Path(__file__).resolve().parents[1])
+_PROBE = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 class UserCode:
@@ -45,5 +46,5 @@ class UserCode:
             spec = getattr(sys.modules.get("__main__"), "__spec__", None)
             top = sys.modules.get(spec.name.partition(".")[0]) if spec and "." in spec.name else None
             file = getattr(top, "__file__", None)
-            self._main_package = str(Path(file).parent) + "/" if file else ""
+            self._main_package = str(Path(file).parent) + os.sep if file else ""
         return self._main_package
