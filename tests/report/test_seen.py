@@ -73,9 +73,29 @@ def test_a_hot_line_says_what_its_share_is_of(timeline_of, view_of, role, stage,
     assert view_of(timeline_of({"data": 1.0}, lines=(line,), workers=workers))["lines"][0]["of"] == of
 
 
-def test_lines_and_syncs_are_ranked(timeline_of, view_of):
-    lines = tuple(HotLine(Place("a.py", line), "f", Stage.DATA, 0.1, line) for line in range(50))
-    syncs = tuple(SyncPoint(Place("a.py", line), ".item()", 4, float(line)) for line in range(50))
-    view = view_of(timeline_of({"data": 1.0}, lines=lines, syncs=syncs))
+def test_lines_are_ranked_by_the_part_of_a_step_behind_them(timeline_of, view_of):
+    def line(number, stage, share, role="main"):
+        return HotLine(Place("a.py", number), "f", stage, share, 10, role)
+
+    seen = (
+        line(1, Stage.BACKWARD, 1.0),
+        line(2, Stage.DATA, 1.0),  # the loop, which waits for its workers
+        line(3, Stage.DATA, 0.2, "worker"),
+        line(4, Stage.DATA, 0.7, "worker"),
+    )
+    workers = (Worker(0, 0, 1, 1, 1.0, 1.0, 0.0, 0.0),)
+    view = view_of(timeline_of({"data": 8.0, "backward": 2.0}, lines=seen, workers=workers))
+    assert [each["place"]["line"] for each in view["lines"]] == [4, 1, 3, 2]
+
+
+def test_without_a_steady_step_lines_are_ranked_by_samples(timeline_of, view_of):
+    seen = tuple(HotLine(Place("a.py", line), "f", Stage.DATA, 0.1, line) for line in range(50))
+    view = view_of(timeline_of({"data": 1.0}, 3, steady_from=3, lines=seen))
     assert [line["samples"] for line in view["lines"]] == list(range(49, 19, -1))
-    assert view["syncs"][0]["seconds"] == 49 and view["syncs"][0]["ms_each"] == 49_000 / 4
+
+
+def test_the_longest_synchronisation_comes_first(timeline_of, view_of):
+    seen = tuple(SyncPoint(Place("a.py", line), ".item()", 4, float(line)) for line in range(50))
+    syncs = view_of(timeline_of({"data": 1.0}, syncs=seen))["syncs"]
+    assert [sync["seconds"] for sync in syncs] == [float(line) for line in range(49, 29, -1)]
+    assert syncs[0]["ms_each"] == 49_000 / 4

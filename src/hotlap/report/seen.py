@@ -7,6 +7,7 @@ from typing import Any
 
 from hotlap.facts.codec import to_plain
 from hotlap.facts.host import Host
+from hotlap.facts.summary import Summary
 from hotlap.facts.timeline import Cadence, Gauge, HotLine, Loader, Place, Stage, Timeline, Worker
 from hotlap.report.source import Sources
 
@@ -98,10 +99,13 @@ def loader(each: Loader, sources: Sources) -> dict[str, Any]:
     return plain
 
 
-def lines(timeline: Timeline, sources: Sources) -> list[dict[str, Any]]:
-    """The lines that held time, most samples first; `of` says what `share` is a share of."""
+def lines(timeline: Timeline, summary: Summary, sources: Sources) -> list[dict[str, Any]]:
+    """The lines that held time, those that held most of a step first; `of` says what `share` is a share of."""
     in_main = all(each.worker < 0 for each in timeline.workers)
-    ranked = sorted(timeline.lines, key=lambda line: (-line.samples, line.place.file, line.place.line))
+    held = {line: _held(line, summary, in_main) for line in timeline.lines}
+    ranked = sorted(
+        timeline.lines, key=lambda line: (-held[line], -line.samples, line.place.file, line.place.line)
+    )
     return [
         {
             **to_plain(line),
@@ -111,6 +115,13 @@ def lines(timeline: Timeline, sources: Sources) -> list[dict[str, Any]]:
         }
         for line in ranked[:MOST_LINES]
     ]
+
+
+def _held(line: HotLine, summary: Summary, in_main: bool) -> float:
+    """The part of a step behind a line. Where the loop waits for workers, their lines hold the time, not the loop's."""
+    if line.role == "main" and line.stage is Stage.DATA and not in_main:
+        return 0.0
+    return line.share * summary.share(line.stage)
 
 
 def _prepares_items(line: HotLine, in_main: bool) -> bool:

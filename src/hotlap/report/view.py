@@ -47,7 +47,7 @@ def profile_view(
         "probe": to_plain(pace.probe),
         "findings": [_finding(each, sources) for each in diagnosis.findings],
         "warmup": _warmup(pace.warmup),
-        **_seen(pace, host, sources),
+        **_seen(pace, summary, host, sources),
         "ranks": _ranks(timelines, summaries),
         "slowest_rank": pace.rank if len(timelines) > 1 else None,
         "host": to_plain(host),
@@ -107,7 +107,7 @@ def _warmup(warmup: Warmup) -> dict[str, Any]:
     return plain
 
 
-def _seen(timeline: Timeline, host: Host, sources: Sources) -> dict[str, Any]:
+def _seen(timeline: Timeline, summary: Summary, host: Host, sources: Sources) -> dict[str, Any]:
     steady = seen.steady_gauges(timeline)
     return {
         "epochs": timeline.epochs,
@@ -115,7 +115,7 @@ def _seen(timeline: Timeline, host: Host, sources: Sources) -> dict[str, Any]:
         "cpu": seen.cpu(steady, host),
         "workers": [seen.worker(each) for each in timeline.workers],
         "loaders": [seen.loader(each, sources) for each in timeline.loaders],
-        "lines": seen.lines(timeline, sources),
+        "lines": seen.lines(timeline, summary, sources),
         "syncs": seen.syncs(timeline, sources),
         "cadences": [seen.cadence(each, sources) for each in timeline.cadences],
         "pauses": to_plain(timeline.pauses),

@@ -10,6 +10,12 @@ from hotlap.report.locale import Phrases
 
 # More cores than this are a wall of numbers: their mean is in the sentence above.
 MOST_CORES_LISTED = 16
+LEAST_CORES = 0.005  # what is shown with two digits
+
+
+def has_workers(view: Mapping[str, Any]) -> bool:
+    """Whether items were prepared in processes of their own."""
+    return any(each["worker"] >= 0 for each in view["workers"])
 
 
 def memory(view: Mapping[str, Any], say: Phrases) -> Section:
@@ -18,7 +24,7 @@ def memory(view: Mapping[str, Any], say: Phrases) -> Section:
     seen = view["memory"]
     if seen is None:
         return Section("memory", title, (say("not_measured_sentence"),))
-    tree_peak = seen["tree_peak"] if view["workers"] else None
+    tree_peak = seen["tree_peak"] if has_workers(view) else None
     sentences = [
         say("memory.rss", {**seen, "growth": _signed(seen["rss_growth"], say), "tree_peak": tree_peak})
     ]
@@ -40,8 +46,8 @@ def cpu(view: Mapping[str, Any], say: Phrases) -> Section | None:
     seen = view["cpu"]
     if seen is None:
         return None
-    in_workers = any(each["worker"] >= 0 for each in view["workers"])
-    figures = {**seen, "workers": seen["workers"] if in_workers else None, "stolen": seen["stolen"] or None}
+    stolen = seen["stolen"] if seen["stolen"] and seen["stolen"] >= LEAST_CORES else None
+    figures = {**seen, "workers": seen["workers"] if has_workers(view) else None, "stolen": stolen}
     sentences = [say("cpu.figures", figures)]
     per_core = seen["per_core"]
     if per_core and len(per_core) <= MOST_CORES_LISTED:

@@ -23,9 +23,9 @@
     return Object.assign({
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("text") },
-      margin: { l: 56, r: 16, t: 8, b: 44 },
+      margin: { l: 56, r: 32, t: 8, b: 44 },
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("line"), activecolor: colour("accent") },
+      modebar: { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: colour("line"), activecolor: colour("accent") },
       hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("text") } },
     }, more);
   }
@@ -64,7 +64,7 @@
       xaxis: "x", yaxis: "y2", line: { width: 1.2, color: colour("accent") }, hovertemplate: "%{y:.3~f} ms (%{customdata})",
     });
     const last = chart.x[chart.x.length - 1];
-    const warm = chart.steady_from > 0 ? [{
+    const warm = chart.steady_from > last / 100 ? [{
       type: "rect", xref: "x", yref: "paper", x0: chart.x[0], x1: Math.min(chart.steady_from, last), y0: 0, y1: 1,
       fillcolor: colour("muted"), opacity: 0.12, line: { width: 0 },
     }] : [];
