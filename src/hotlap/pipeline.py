@@ -70,7 +70,9 @@ def view_of(run: Path, *, again: bool = False) -> Mapping[str, Any]:
     job, host = codec.read_json(run / "job.json", Job), codec.read_json(run / "host.json", Host)
     seen = read_timelines(run / "timeline.arrow")
     if not any(each.steady_steps for each in seen):
-        raise FactError(f"{run} holds no steady step: there is nothing to diagnose.", "profile more steps: --steps 200")
+        raise FactError(
+            f"{run} holds no steady step: there is nothing to diagnose.", "profile more steps: --steps 200"
+        )
     if again:
         codec.write_json(run / "diagnosis.json", diagnose(seen, host))
     diagnosis = codec.read_json(run / "diagnosis.json", Diagnosis)

@@ -26,4 +26,6 @@ def write_json(target: str, facts: Mapping[str, Any]) -> None:
     try:
         write_text(Path(target), text)
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}.", "choose another file for --json") from None
+        raise UsageError(
+            f"{target} cannot be written: {error.strerror}.", "choose another file for --json"
+        ) from None

@@ -1,8 +1,8 @@
 """Profile an unmodified training command: where each step's time goes, and at which line.
 
-  hotlap profile train.py --epochs 1
-  hotlap profile -m package.train --epochs 1
-  hotlap profile -- torchrun --nproc_per_node 2 train.py
+hotlap profile train.py --epochs 1
+hotlap profile -m package.train --epochs 1
+hotlap profile -- torchrun --nproc_per_node 2 train.py
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def run(options: argparse.Namespace) -> int:
     if result.view is None:
         say.line(f"{result.reason}\n  -> {result.remedy}")
         if options.json:
-            write_json(options.json, {"schema": 1, "verdict": None, "reason": result.reason, "run": str(result.run)})
+            write_json(
+                options.json, {"schema": 1, "verdict": None, "reason": result.reason, "run": str(result.run)}
+            )
         return result.exit_code
     if options.json:
         write_json(options.json, result.view)

@@ -81,7 +81,7 @@ def _timeline(
     steps = seen.columns.steps()
     steady = steady_from(steps.wall, seen.columns.compiled)
     since = steps.start[steady] if steady < len(steps) else seen.last
-    workers, worker_lines = _workers(recording, recordings, seen)
+    workers, worker_lines = _workers(recording, recordings, seen, since)
     runtime = facts.get("runtime") or {}
     return Timeline(
         rank=_first(runtime.get("rank"), facts.get("rank"), 0),
@@ -126,9 +126,9 @@ def _main_lines(recording: Recording, seen: Folded, since: int) -> list[HotLine]
 
 
 def _workers(
-    main: Recording, recordings: Sequence[Recording], seen: Folded
+    main: Recording, recordings: Sequence[Recording], seen: Folded, since: int
 ) -> tuple[tuple[Worker, ...], list[HotLine]]:
-    workers = [each.worker(loader, -1) for loader, each in tally(main.marks).items() if loader >= 0]
+    workers = [each.worker(loader, -1) for loader, each in tally(main.marks, since).items() if loader >= 0]
     by_pid = {each.pid: each for each in recordings}
     lines: list[list[HotLine]] = []
     for loader, portrait in enumerate(main.facts.get("loaders", ())):

@@ -59,9 +59,9 @@ def _top(stage: Stage, rows: Counter[int], table: Sequence[Sequence[Any]], role:
     lines: Counter[tuple[Any, ...]] = Counter()
     inners: dict[tuple[Any, ...], Counter[str]] = {}
     for row, count in rows.items():
-        *line, inner = table[row]
-        lines[tuple(line)] += count
-        inners.setdefault(tuple(line), Counter())[inner] += count
+        line, inner = tuple(table[row][:-1]), table[row][-1]
+        lines[line] += count
+        inners.setdefault(line, Counter())[inner] += count
     for line, count in lines.most_common(_MOST_PER_STAGE):
         file, number, function, callee = line
         text = linecache.getline(file, number).strip()[:_MOST_TEXT]

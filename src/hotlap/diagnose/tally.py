@@ -44,8 +44,8 @@ class Tally:
         )
 
 
-def tally(raw: Sequence[int]) -> dict[int, Tally]:
-    """Tallies by loader. In a worker no loader is named, and there is one tally under -1."""
+def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
+    """Tallies by loader, of batches begun from `since` on. In a worker no loader is named: its tally is under -1."""
     tallies: dict[int, Tally] = {}
     pending: list[Tally] = []
     current, collate_in = Tally(), -1
@@ -61,7 +61,8 @@ def tally(raw: Sequence[int]) -> dict[int, Tally]:
             current.last = value
             current.fetch_ns = value - current.first - current.collate_ns
             current.batches = 1
-            pending.append(current)
+            if current.first >= since:
+                pending.append(current)
         elif code == marks.ITEMS:
             current.items = value
         elif code == marks.FETCH_CPU:

@@ -25,12 +25,17 @@ def write_timelines(path: Path, timelines: Sequence[Timeline]) -> None:
     names = [*_COLUMNS, *Stage]
     ranks = array("q", [each.rank for each in timelines for _ in range(len(each.steps))])
     columns = {"rank": ranks} | {
-        name: array("q", [value for each in timelines for value in _column(each.steps, name)]) for name in names
+        name: array("q", [value for each in timelines for value in _column(each.steps, name)])
+        for name in names
     }
     rest = [to_plain(replace(each, steps=_NOTHING)) for each in timelines]
     metadata = {_KEY: json.dumps({"schema": SCHEMA, "timelines": rest})}
-    arrays = [pa.Array.from_buffers(pa.int64(), len(each), [None, pa.py_buffer(each)]) for each in columns.values()]
-    table = pa.Table.from_arrays(arrays, names=[str(name) for name in columns]).replace_schema_metadata(metadata)
+    arrays = [
+        pa.Array.from_buffers(pa.int64(), len(each), [None, pa.py_buffer(each)]) for each in columns.values()
+    ]
+    table = pa.Table.from_arrays(arrays, names=[str(name) for name in columns]).replace_schema_metadata(
+        metadata
+    )
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(sink, table.schema, options=options) as writer:
@@ -43,7 +48,9 @@ def read_timelines(path: Path) -> tuple[Timeline, ...]:
     import pyarrow as pa
 
     if not path.is_file():
-        raise FactError(f"there is no {path.name} in {path.parent}.", "is this the folder of a finished hotlap run?")
+        raise FactError(
+            f"there is no {path.name} in {path.parent}.", "is this the folder of a finished hotlap run?"
+        )
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all().combine_chunks()

@@ -71,7 +71,9 @@ def read_json(path: Path, kind: Any) -> Any:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FactError(f"there is no {path.name} in {path.parent}.", "is this a hotlap run folder?") from None
+        raise FactError(
+            f"there is no {path.name} in {path.parent}.", "is this a hotlap run folder?"
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise FactError(f"{path} is not readable JSON: {error}.", "record the run again") from None
     check_schema(plain, path)
@@ -83,7 +85,8 @@ def check_schema(plain: Any, path: Path) -> None:
     schema = plain.get("schema", SCHEMA) if isinstance(plain, dict) else SCHEMA
     if not isinstance(schema, int) or schema > SCHEMA:
         raise FactError(
-            f"{path} has schema {schema}, this hotlap reads up to {SCHEMA}.", "update hotlap: pip install -U hotlap"
+            f"{path} has schema {schema}, this hotlap reads up to {SCHEMA}.",
+            "update hotlap: pip install -U hotlap",
         )
 
 

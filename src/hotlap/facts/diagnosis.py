@@ -65,7 +65,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Fix:
-    """A setting that relieves a cause. `predicted_gain` is the throughput ratio minus one: 0.5 is half as fast again."""
+    """A setting that relieves a cause; `predicted_gain` is the throughput ratio minus one: 0.5 is half again."""
 
     knob: str
     setting: str

@@ -143,7 +143,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class HotLine:
-    """A line that held time, as the stack sampler saw it. `callee` is what it was calling, `inner` how deep that led."""
+    """A line that held time, as the stack sampler saw it: `callee` is what it called, `inner` how deep that led."""
 
     place: Place
     callee: str

@@ -45,7 +45,7 @@ class _Arrival:
         self._origin = origin
         self._session: Any = None
 
-    def torch_came(self, module: ModuleType) -> None:
+    def torch_came(self, _: ModuleType) -> None:
         from hotlap.probe.attach import attach
 
         self._session = attach(self._folder, self._origin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,9 @@ def to_job(words: Sequence[str], name: str | None = None) -> Job:
     if words[0] == "--":
         argv = tuple(words[1:])
         if not argv:
-            raise UsageError("there is no command after '--'.", "hotlap profile -- torchrun --nproc_per_node 2 train.py")
+            raise UsageError(
+                "there is no command after '--'.", "hotlap profile -- torchrun --nproc_per_node 2 train.py"
+            )
     elif words[0] == "-m":
         if len(words) < 2:
             raise UsageError("-m needs the name of a module.", "hotlap profile -m package.train --epochs 1")
@@ -29,7 +30,7 @@ def to_job(words: Sequence[str], name: str | None = None) -> Job:
     else:
         argv = (sys.executable, _script(words[0]), *words[1:])
     _refuse_isolated(argv)
-    return Job(argv=argv, cwd=os.getcwd(), name=name or _name_of(argv))
+    return Job(argv=argv, cwd=str(Path.cwd()), name=name or _name_of(argv))
 
 
 def _script(word: str) -> str:
@@ -39,10 +40,14 @@ def _script(word: str) -> str:
     if path.is_dir() and (path / "__main__.py").is_file():
         return word
     if path.exists():
-        raise UsageError(f"'{word}' is not a Python script.", f"put a launcher after --: hotlap profile -- {word} ...")
+        raise UsageError(
+            f"'{word}' is not a Python script.", f"put a launcher after --: hotlap profile -- {word} ..."
+        )
     near = sorted(path.parent.glob(f"*{path.suffix or '.py'}"))[:3] if path.parent.is_dir() else []
     beside = f"; beside it are {', '.join(each.name for each in near)}" if near else ""
-    remedy = "check the path" if path.suffix == ".py" else f"put a launcher after --: hotlap profile -- {word} ..."
+    remedy = (
+        "check the path" if path.suffix == ".py" else f"put a launcher after --: hotlap profile -- {word} ..."
+    )
     raise UsageError(f"there is no script '{word}'{beside}.", remedy)
 
 
@@ -65,7 +70,8 @@ def _refuse_isolated(argv: Sequence[str]) -> None:
         elif not word.startswith("--") and (hidden := _ISOLATING & set(word[1:])):
             flag = sorted(hidden)[0]
             raise UsageError(
-                f"python -{flag} ignores the environment that hotlap attaches by.", f"leave -{flag} away for the profile"
+                f"python -{flag} ignores the environment that hotlap attaches by.",
+                f"leave -{flag} away for the profile",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from array import array
 from collections.abc import Callable
@@ -22,7 +23,11 @@ class Observer:
     """Called several times a second while the job runs; asks it to end after `wanted` steady steps."""
 
     def __init__(
-        self, folder: Path, wanted: int | None, steady_from: Callable[[list[int]], int], progress: Callable[[str], None]
+        self,
+        folder: Path,
+        wanted: int | None,
+        steady_from: Callable[[list[int]], int],
+        progress: Callable[[str], None],
     ) -> None:
         self.looks = LookRecord()
         self.steps = 0
@@ -67,7 +72,7 @@ class Observer:
         if self._wanted is None:
             self._progress(f"{self.steps} steps")
             return
-        walls = [later - earlier for earlier, later in zip(ends, ends[1:], strict=False)]
+        walls = [later - earlier for earlier, later in itertools.pairwise(ends)]
         steady = max(0, len(walls) - self._steady_from(walls)) if walls else 0
         self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
         if steady >= self._wanted and self._asked_at is None:

@@ -66,14 +66,17 @@ def _start(
             job.argv, cwd=job.cwd, env=dict(environment), stdout=stdout, preexec_fn=signals.for_child
         )
     except FileNotFoundError:
-        raise UsageError(f"there is no command '{job.argv[0]}'.", "check the spelling, or give its path") from None
+        raise UsageError(
+            f"there is no command '{job.argv[0]}'.", "check the spelling, or give its path"
+        ) from None
     except PermissionError:
         raise UsageError(
             f"'{job.argv[0]}' cannot be executed.", f"chmod +x {job.argv[0]}, or name its interpreter"
         ) from None
     except OSError as error:
         raise UsageError(
-            f"'{job.argv[0]}' cannot be started: {error.strerror}.", "name its interpreter, such as bash or python"
+            f"'{job.argv[0]}' cannot be started: {error.strerror}.",
+            "name its interpreter, such as bash or python",
         ) from None
 
 

@@ -14,8 +14,23 @@ import torch
 
 from hotlap.probe import marks
 
-_LENGTH_KEYS = ("lengths", "length", "input_lengths", "seq_lens", "seq_len", "audio_lengths", "feature_lengths")
-_MASK_KEYS = ("attention_mask", "padding_mask", "pad_mask", "mask", "src_key_padding_mask", "key_padding_mask")
+_LENGTH_KEYS = (
+    "lengths",
+    "length",
+    "input_lengths",
+    "seq_lens",
+    "seq_len",
+    "audio_lengths",
+    "feature_lengths",
+)
+_MASK_KEYS = (
+    "attention_mask",
+    "padding_mask",
+    "pad_mask",
+    "mask",
+    "src_key_padding_mask",
+    "key_padding_mask",
+)
 _PADDING_IS_TRUE = ("padding_mask", "pad_mask", "src_key_padding_mask", "key_padding_mask")
 _TOKENS_EVERY = 8  # batches: summing a mask costs microseconds, a run has thousands
 _MOST_DEPTH = 6

@@ -6,7 +6,9 @@ Windows are dropped whole and counted, so that what is kept stays consecutive st
 
 from __future__ import annotations
 
-LIMIT_BYTES = 24 << 20  # a million steps of 11 marks would be 88 MB raw; with its timeline a run stays under 64 MB
+LIMIT_BYTES = (
+    24 << 20
+)  # a million steps of 11 marks would be 88 MB raw; with its timeline a run stays under 64 MB
 _FREE_SHARE = 0.5  # of the limit, before thinning begins
 
 

@@ -37,7 +37,7 @@ def _marked_nothing(session: Session) -> Callable[[], None]:
     def nothing() -> None:
         scratch.append((now() - origin) << 8 | enter)
         try:
-            return None
+            return
         finally:
             scratch.append((now() - origin) << 8 | leave)
 

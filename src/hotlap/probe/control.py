@@ -12,7 +12,9 @@ from pathlib import Path
 
 NEVER = (1 << 62) - 1
 _NAME = "control"
-_ACCUMULATION_AT_MOST = 64  # backward passes without a step before a script counts as one without an optimizer
+_ACCUMULATION_AT_MOST = (
+    64  # backward passes without a step before a script counts as one without an optimizer
+)
 
 
 class WindowDone(SystemExit):
@@ -38,7 +40,7 @@ class Control:
         self._view: memoryview[int] | None = None
         try:
             with (folder / _NAME).open("r+b") as file:
-                self._view = memoryview(mmap.mmap(file.fileno(), 8)).cast("q")  # type: ignore[arg-type]
+                self._view = memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
         except OSError:
             self._view = None
 

@@ -104,7 +104,7 @@ def runtime_portrait() -> dict[str, Any]:
     """Switches of torch; read while the script trains, since many are set late."""
     distributed = torch.distributed
     active = distributed.is_available() and distributed.is_initialized()
-    cuda = torch.backends.cudnn.is_available() and torch.cuda.is_available()
+    cuda = torch.cuda.is_available()
     return {
         "threads": torch.get_num_threads(),
         "debug": _debug_switches(),
@@ -113,7 +113,7 @@ def runtime_portrait() -> dict[str, Any]:
         "backend": distributed.get_backend() if active else None,
         "rank": distributed.get_rank() if active else None,
         "world": distributed.get_world_size() if active else None,
-        "cuda_peak": torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None,
+        "cuda_peak": torch.cuda.max_memory_allocated() if torch.cuda._initialized else None,
     }
 
 
@@ -121,7 +121,7 @@ def _debug_switches() -> list[str]:
     switches = {
         "detect_anomaly": torch.is_anomaly_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "profiler": torch.autograd._profiler_enabled(),
+        "profiler": torch._C._autograd._profiler_enabled(),
         "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING") == "1",
     }
     return [name for name, on in switches.items() if on]

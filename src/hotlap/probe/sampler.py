@@ -22,7 +22,9 @@ _FIRST_INTERVAL_S = 0.01  # a window of a second or two must give enough samples
 _LATER_INTERVAL_S = 0.05  # a long run has time; its cost must vanish
 _FIRST_SAMPLES = 1000
 _FLUSH_EVERY_S = 0.25
-_FIRST_FACTS_S = 1.0  # then after twice as long each time: a killed run is described, a long one pays next to nothing
+_FIRST_FACTS_S = (
+    1.0  # then after twice as long each time: a killed run is described, a long one pays next to nothing
+)
 _LONGEST_FACTS_S = 60.0
 _MOST_LINES = 4096
 _MOST_DEPTH = 60
@@ -122,13 +124,15 @@ class Sampler:
             if self._user.owns(frame.f_code):
                 return frame, callee
             name = frame.f_code.co_qualname
-            if "<locals>" not in name and not self._user.is_probe(frame.f_code):  # a decorator's wrapper says nothing
+            if "<locals>" not in name and not self._user.is_probe(
+                frame.f_code
+            ):  # a decorator's wrapper says nothing
                 callee = name
             frame = frame.f_back
         return leaf, ""
 
 
 def describe(frame: FrameType, callee: str, leaf: CodeType) -> list[Any]:
-    """A line as plain data: file, line, function, callee, and the innermost function. Its text is read later, outside."""
+    """A line as plain data: file, line, function, callee, innermost function. Its text is read later, outside."""
     inner = f"{Path(leaf.co_filename).stem}.{leaf.co_qualname}"
     return [frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname, callee, inner]

@@ -43,7 +43,9 @@ class Session:
         self.origin = origin
         self.attached_at = now() - origin
         self.facts: dict[str, Any] = {}
-        self.portraits: list[Callable[[], None]] = []  # called before the facts are written, to bring them up to date
+        self.portraits: list[
+            Callable[[], None]
+        ] = []  # called before the facts are written, to bring them up to date
         self.first_batch: list[Callable[[], None]] = []  # called once, before the first batch or step
         self.step_begins: list[Callable[[], None]] = []  # called before each optimizer step, after its end
         self.step_ends: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""Python runs this file first in every process of a job: it attaches the probe, then runs the sitecustomize it hides."""
+"""Runs first in every Python process of a job: attaches the probe, then runs the sitecustomize that it hides."""
 
 import importlib.util
 import os

@@ -74,7 +74,7 @@ def _before(session: Session, tap: OptimizerTap) -> Callable[..., None]:
     append, origin, sampler = session.append, session.origin, session.sampler
     is_compiling = torch.compiler.is_compiling
 
-    def step_begins(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def step_begins(*_: Any) -> None:
         if is_compiling():
             return
         if sampler.idle:
@@ -89,7 +89,7 @@ def _after(session: Session, tap: OptimizerTap) -> Callable[..., None]:
     append, origin, control = session.append, session.origin, session.control
     is_compiling = torch.compiler.is_compiling
 
-    def step_ends(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def step_ends(optimizer: Optimizer, *_: Any) -> None:
         if is_compiling():
             return
         append((now() - origin) << 8 | _LEAVE)

@@ -24,7 +24,11 @@ class RootTap:
     """
 
     def __init__(
-        self, module: torch.nn.Module, compiled: Callable[..., Any] | None, append: Callable[[int], None], origin: int
+        self,
+        module: torch.nn.Module,
+        compiled: Callable[..., Any] | None,
+        append: Callable[[int], None],
+        origin: int,
     ) -> None:
         self.module = weakref.ref(module)
         self.compiled = compiled

@@ -91,7 +91,9 @@ def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[.
         tap.in_step += 1
         frame = sys._getframe(1)
         if frame.f_code.co_filename.startswith(_TORCH):
-            return original(*args, **kwargs)  # torch's own look at its own value (an optimizer's step counter)
+            return original(
+                *args, **kwargs
+            )  # torch's own look at its own value (an optimizer's step counter)
         tap.inside = True  # printing a tensor calls .item() for each element
         started = now()
         try:
