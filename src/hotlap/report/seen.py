@@ -100,12 +100,10 @@ def loader(each: Loader, sources: Sources) -> dict[str, Any]:
 
 
 def lines(timeline: Timeline, summary: Summary, sources: Sources) -> list[dict[str, Any]]:
-    """The lines that held time, those that held most of a step first; `of` says what `share` is a share of."""
+    """The lines that held time, those behind most of a step first; `of` says what `share` is a share of."""
     in_main = all(each.worker < 0 for each in timeline.workers)
     held = {line: _held(line, summary, in_main) for line in timeline.lines}
-    ranked = sorted(
-        timeline.lines, key=lambda line: (-held[line], -line.samples, line.place.file, line.place.line)
-    )
+    ranked = sorted(timeline.lines, key=lambda line: (-held[line], -line.samples))
     return [
         {
             **to_plain(line),
@@ -118,7 +116,7 @@ def lines(timeline: Timeline, summary: Summary, sources: Sources) -> list[dict[s
 
 
 def _held(line: HotLine, summary: Summary, in_main: bool) -> float:
-    """The part of a step behind a line. Where the loop waits for workers, their lines hold the time, not the loop's."""
+    """The part of a step behind a line. A loop that waits for workers holds none: their lines do."""
     if line.role == "main" and line.stage is Stage.DATA and not in_main:
         return 0.0
     return line.share * summary.share(line.stage)

@@ -66,6 +66,8 @@ def test_the_plots_are_drawn(browse, page_of):
         assert f">{stage}</text>" in plots["timeline"]
     assert plots["timeline"].count('class="js-fill"') >= 6
     assert ">worker 1" in plots["workers"]
+    buttons = set(re.findall(r'data-title="([^"]+)"', plots["timeline"]))
+    assert len(buttons) == 6, "a button that nobody asked for"
 
 
 def test_ranks_are_drawn_in_chinese(browse, page_of):

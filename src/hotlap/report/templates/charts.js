@@ -116,7 +116,9 @@
   };
 
   const config = {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    responsive: true, displaylogo: false,
+    // Named one by one: buttons that lead out of the page have no place in it.
+    modeBarButtons: [["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"], ["toImage"]],
   };
 
   function draw() {
