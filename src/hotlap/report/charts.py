@@ -49,8 +49,8 @@ def timeline(view: Mapping[str, Any], say: Phrases) -> dict[str, Any] | None:
 
 
 def workers(view: Mapping[str, Any], say: Phrases) -> dict[str, Any] | None:
-    """Each worker's life: fetching, collating, waiting, as shares that add up to one."""
-    seen = [each for each in view["workers"] if each["busy"] is not None][:MOST_BARS]
+    """Each worker process's life: fetching, collating, waiting, as shares that add up to one."""
+    seen = [each for each in view["workers"] if each["worker"] >= 0 and each["busy"] is not None][:MOST_BARS]
     if not seen:
         return None
     lives = [each["fetch_s"] + each["collate_s"] + each["wait_s"] for each in seen]

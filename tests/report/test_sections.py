@@ -1,0 +1,126 @@
+"""Sections say what was seen, leave out what was not, and know the odd cases."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from hotlap.facts.host import Gpu, Storage
+from hotlap.facts.timeline import Dataset, Gauge, Loader, Pauses, ProbeCost, Stage, Worker
+from hotlap.report.document import Kind
+from hotlap.report.locale import Phrases
+from hotlap.report.sections import build
+from hotlap.report.sections.machine import host
+
+EN = Phrases("en")
+
+
+def sections(view):
+    return {section.id: section for section in build(view, EN)}
+
+
+def test_what_was_not_measured_has_no_section_or_says_so(views):
+    found = sections(views["nothing-measured"])
+    assert set(found) == {"stages", "warmup", "memory"}
+    assert found["memory"].sentences == ("Not measured.",)
+
+
+def test_sections_come_in_the_order_of_the_report(views):
+    assert list(sections(views["data-bound"])) == [
+        "stages", "warmup", "occasional", "memory", "cpu", "loaders", "workers", "lines", "syncs",
+    ]  # fmt: skip
+
+
+def test_every_row_has_a_cell_per_column_and_numbers_only_in_bars(views):
+    for view in views.values():
+        for section in build(view, EN):
+            for row in section.table.rows if section.table else ():
+                assert len(row) == len(section.table.columns)
+                for cell, column in zip(row, section.table.columns, strict=True):
+                    assert isinstance(cell, float if column.kind is Kind.BAR else str)
+
+
+def test_the_small_print_tells_of_thinned_steps_and_accumulation(timeline_of, view_of):
+    timeline = timeline_of({"forward": 1.0}, probe=ProbeCost(1e-6, 0.001, 3, 10, dropped_steps=700))
+    steps = dataclasses.replace(timeline.steps, micro=[4] * 212)
+    notes = " ".join(sections(view_of(dataclasses.replace(timeline, steps=steps)))["stages"].notes)
+    assert "700 steps were thinned out" in notes and "4 backward passes" in notes
+
+
+def test_garbage_collections_are_told_without_any_cadence(timeline_of, view_of):
+    found = sections(view_of(timeline_of({"forward": 1.0}, pauses=Pauses(3, 0.3, 0.2))))
+    assert found["occasional"].sentences[0].startswith("Garbage collection: 3 pauses, 300 ms")
+    assert found["occasional"].table is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_workers": 0, "prefetch_factor": None}, "no workers"),
+        ({"num_workers": 3}, "3 workers (fork), prefetch 2"),
+        ({"pin_memory": True}, ", pinned"),
+        ({"training": False}, "Validation only."),
+        ({"batch_size": 8}, "batch 8"),
+    ],
+)
+def test_a_loader_in_words(timeline_of, view_of, changes, said):
+    loader = Loader(Dataset("Set", None), None, 2, 2, False, False)
+    view = view_of(timeline_of({"data": 1.0}, loaders=(dataclasses.replace(loader, **changes),)))
+    sentence = sections(view)["loaders"].sentences[0]
+    assert said in sentence and "not measured" not in sentence
+
+
+def test_items_prepared_on_the_training_thread_have_no_hand_over(timeline_of, view_of):
+    view = view_of(timeline_of({"data": 1.0}, workers=(Worker(0, -1, 10, 100, 2.0, 1.5, 0.5, 7.5),)))
+    row = sections(view)["workers"].table.rows[0]
+    assert row[0] == "main" and row[-2:] == ("-", "-")
+
+
+def test_a_worker_that_prepared_nothing_was_not_measured(timeline_of, view_of):
+    view = view_of(timeline_of({"data": 1.0}, workers=(Worker(0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0),)))
+    assert sections(view)["workers"].table.rows[0][2] == "not measured"
+
+
+def test_gpu_memory_that_was_not_read_is_not_measured(timeline_of, view_of):
+    view = view_of(timeline_of({"forward": 1.0}), gpus=(Gpu("T4", 2**34),))
+    assert "GPU memory: not measured." in sections(view)["memory"].sentences
+
+
+def test_gpu_use_is_told_where_it_was_measured(timeline_of, view_of):
+    gauge = Gauge(10**12, 2**30, 1.0, 0.0, 0.0, 0.0, cuda_allocated=2**30, cuda_reserved=2**31, gpu_busy=0.42)
+    found = sections(view_of(timeline_of({"forward": 1.0}, gauges=(gauge,)), gpus=(Gpu("T4", 2**34),)))
+    assert "GPU busy 42 %." in found["cpu"].sentences
+    assert "peak 1.00 GiB, 2.00 GiB reserved; the GPU has 16.0 GiB" in found["memory"].sentences[1]
+
+
+def test_ranks_that_work_alike_and_a_rank_without_steps(timeline_of, view_of):
+    ranks = [
+        timeline_of({"forward": 5.0}, rank=0, world=2),
+        timeline_of({"forward": 5.0}, 2, rank=1, world=2),
+    ]
+    rows = sections(view_of(*ranks))["ranks"].table.rows
+    assert rows[1][1] == "not measured"
+
+
+def test_the_machine_in_words(timeline_of, view_of):
+    storage = Storage("/data", 2e9)
+    view = view_of(timeline_of({"forward": 1.0}), gpus=(Gpu("T4", 2**34),), storage=storage, cpu_bf16=True)
+    rows = dict(host(view, EN).table.rows)
+    assert rows["GPU"] == "T4, 16.0 GiB" and rows["CPU bf16, AMX"] == "bf16"
+    assert rows["storage"].startswith("/data: 1.86 GiB/s") and rows["torch"] == "2.13.0"
+    assert (
+        dict(host(view_of(timeline_of({"forward": 1.0}), cpu_flags=None), EN).table.rows)["CPU bf16, AMX"]
+        == "not measured"
+    )
+
+
+def test_an_occasional_stage_without_a_cadence_came_once(views):
+    cadence = {
+        **views["data-bound"]["cadences"][0],
+        "every_steps": None,
+        "place": None,
+        "stage": Stage.CHECKPOINT,
+    }
+    row = sections({**views["data-bound"], "cadences": [cadence]})["occasional"].table.rows[0]
+    assert row[:2] == ("checkpoint", "once") and row[-1] == ""
