@@ -10,19 +10,19 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--stage", required=True)
+parser.add_argument("--stage", required=True, help="one, or several with commas; `none` plants nothing")
 parser.add_argument("--ms", type=float, default=20.0)
-parser.add_argument("--every", type=int, default=5)
+parser.add_argument("--every", type=int, default=1)
 parser.add_argument("--steps", type=int, default=60)
 args = parser.parse_args()
-planted = []
+planted = {stage: [] for stage in args.stage.split(",")}
 
 
 def delay(stage):
-    if args.stage == stage:
+    if stage in planted:
         started = time.perf_counter()
         time.sleep(args.ms / 1000)
-        planted.append(time.perf_counter() - started)
+        planted[stage].append(time.perf_counter() - started)
 
 
 class Tokens(Dataset):
@@ -87,4 +87,4 @@ trainer = MyTrainer(
     callbacks=[Slow()],
 )
 trainer.train()
-Path("planted.json").write_text(json.dumps({"count": len(planted), "seconds": sum(planted), "each": planted}))
+Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted}))

@@ -1,7 +1,7 @@
 """A raw loop with a delay of known size in one stage, every `--every` steps.
 
 It times each delay itself, since sleeping takes a little longer than asked for, and writes them to
-planted.json; only those inside loader workers cannot be summed up from here.
+planted.json; only those inside loader workers cannot be known from here.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--stage", required=True)
+parser.add_argument("--stage", required=True, help="one, or several with commas; `none` plants nothing")
 parser.add_argument("--ms", type=float, default=20.0)
 parser.add_argument("--every", type=int, default=1)
 parser.add_argument("--steps", type=int, default=60)
@@ -23,13 +23,19 @@ parser.add_argument("--workers", type=int, default=0)
 args = parser.parse_args()
 
 BATCH, WIDTH = 32, 256
-planted = []
+planted = {stage: [] for stage in args.stage.split(",")}
+step = 0
 
 
-def delay():
-    started = time.perf_counter()
-    time.sleep(args.ms / 1000)
-    planted.append(time.perf_counter() - started)
+def due(stage, at=None):
+    return stage in planted and (step if at is None else at) % args.every == 0
+
+
+def delay(stage, at=None):
+    if due(stage, at):
+        started = time.perf_counter()
+        time.sleep(args.ms / 1000)
+        planted[stage].append(time.perf_counter() - started)
 
 
 def copy_for_a_while(payload):
@@ -40,7 +46,7 @@ def copy_for_a_while(payload):
     started = time.perf_counter()
     while time.perf_counter() - started < args.ms / 1000:
         payload.to("cpu", copy=True)
-    planted.append(time.perf_counter() - started)
+    planted["transfer"].append(time.perf_counter() - started)
 
 
 class Items(Dataset):
@@ -48,9 +54,9 @@ class Items(Dataset):
         return BATCH * args.steps
 
     def __getitem__(self, index):
-        batch, first = divmod(index, BATCH)
-        if args.stage == "data" and first == 0 and batch % args.every == 0:
-            delay()
+        batch, place_in_batch = divmod(index, BATCH)
+        if place_in_batch == 0:
+            delay("data", at=batch)
         return torch.full((WIDTH,), index / len(self)), index % 10
 
 
@@ -61,8 +67,7 @@ class SlowBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        if due["backward"]:
-            delay()
+        delay("backward")
         return gradient
 
 
@@ -72,27 +77,26 @@ class Net(nn.Module):
         self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
 
     def forward(self, x):
-        if due["forward"] and self.training:
-            delay()
+        if self.training:
+            delay("forward")
         return SlowBackward.apply(self.layers(x))
 
 
 class SlowSGD(torch.optim.SGD):
     def step(self, closure=None):
-        if due["optimizer"]:
-            delay()
+        delay("optimizer")
         return super().step(closure)
 
 
 class SlowStream(logging.StreamHandler):
     def emit(self, record):
-        delay()
+        delay("log")
         super().emit(record)
 
 
 class SlowToPickle:
     def __reduce__(self):
-        delay()
+        delay("checkpoint")
         return (dict, ())
 
 
@@ -101,15 +105,12 @@ def validate(model, batches):
     with torch.no_grad():
         for x, _ in batches:
             model(x)
-    delay()
+    delay("validate")
     model.train()
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    due = dict.fromkeys(
-        ("forward", "backward", "optimizer", "transfer", "log", "validate", "checkpoint", "other"), False
-    )
     logger = logging.getLogger("planted")
     logger.setLevel(logging.INFO)
     logger.addHandler(SlowStream())
@@ -118,22 +119,17 @@ if __name__ == "__main__":
     model = Net()
     optimizer = SlowSGD(model.parameters(), lr=0.01)
     loader = DataLoader(Items(), batch_size=BATCH, num_workers=args.workers)
-    for step, (x, y) in enumerate(loader):
-        due[args.stage] = step % args.every == 0
-        if due["transfer"]:
+    for x, y in loader:
+        if due("transfer"):
             copy_for_a_while(payload)
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if due["log"]:
+        if step % args.every == 0:
             logger.info("step %d", step)
-        if due["validate"]:
             validate(model, held_out)
-        if due["checkpoint"]:
             torch.save({"model": model.state_dict(), "extra": SlowToPickle()}, "checkpoint.pt")
-        if due["other"]:
-            delay()
-    Path("planted.json").write_text(
-        json.dumps({"count": len(planted), "seconds": sum(planted), "each": planted})
-    )
+        delay("other")
+        step += 1
+    Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted}))

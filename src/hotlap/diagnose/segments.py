@@ -136,8 +136,26 @@ def _bracketed_validation(segments: list[Segment]) -> None:
         elif segment.kind in _TRAINING:
             opened = None
         elif segment.kind == TRAIN_ON and opened is not None:
-            _make_validation(segments[opened:index])
+            _make_validation(segments[opened : _end_of_validation(segments, opened, index)])
             opened = None
+
+
+def _end_of_validation(segments: Sequence[Segment], opened: int, closed: int) -> int:
+    """Many loops call train() only once they hold the next batch: its fetch is the training's.
+
+    Validation ends with the framework's evaluation loop where one was seen, else before the batch that was fetched
+    after its last forward pass. The fetch that finds its loader exhausted brings no samples and is still its own.
+    """
+    end = closed
+    for index in range(closed - 1, opened, -1):
+        segment = segments[index]
+        if segment.kind == Kind.VALIDATE:
+            return index + 1
+        if segment.kind == Kind.EVAL_FORWARD:
+            break
+        if (segment.kind == Kind.DATA and segment.samples >= 0) or (segment.kind == Kind.LOADER and end < closed):
+            end = index
+    return end
 
 
 def _batches_of_validation(segments: list[Segment]) -> None:
