@@ -15,6 +15,7 @@ from hotlap.discover import units
 from hotlap.launch.doorman import Doorman
 from hotlap.launch.environment import FOLDER, ORIGIN
 from hotlap.ports.integration import Integration
+from hotlap.probe import boundary
 
 SEEN = "seen.jsonl"
 _COMPILER = ("torch._dynamo.callback", "torch._dynamo.trace_rules")
@@ -44,11 +45,14 @@ class _Arrival:
         self._folder = folder
         self._origin = origin
         self._session: Any = None
+        self._early: list[tuple[Integration, ModuleType]] = []  # a progress bar, say, imported ahead of torch
 
     def torch_came(self, _: ModuleType) -> None:
         from hotlap.probe.attach import attach
 
         self._session = attach(self._folder, self._origin)
+        for framework, early in self._early:
+            boundary.attempt(framework.attach, early, self._session)
         _report(self._folder, torch=True)
 
     def compiler_came(self, module: ModuleType) -> None:
@@ -58,7 +62,9 @@ class _Arrival:
             compiler.install(self._session, module)
 
     def framework_came(self, framework: Integration, module: ModuleType) -> None:
-        if self._session is not None:
+        if self._session is None:
+            self._early.append((framework, module))
+        else:
             framework.attach(module, self._session)
 
 
