@@ -38,6 +38,13 @@ def test_a_slope_survives_a_fifth_of_outliers():
     assert slope(range(1000), ys) == pytest.approx(3.0, rel=0.1)
 
 
+def test_a_low_quantile_of_the_slopes_tells_growth_from_wandering():
+    draw = random.Random(2)
+    growing = [x + draw.uniform(-3, 3) for x in range(100)]
+    wandering = [draw.uniform(0, 100) + 0.2 * x for x in range(100)]
+    assert slope(range(100), growing, 0.1) > 0 > slope(range(100), wandering, 0.1)
+
+
 def test_no_two_different_places_have_no_slope():
     assert slope([1.0, 1.0], [3.0, 9.0]) == 0.0
     assert slope([], []) == 0.0

@@ -34,17 +34,25 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Work:
-    """One batch: CPU and waiting time of fetching all its items, collating them, and its size."""
+    """One batch: fetching all its items, collating them, and its size.
+
+    Fetching is on the CPU, waits for a core (`queue_s`) or waits for something else (`wait_s`).
+    """
 
     items: float
     cpu_s: float
     wait_s: float
     collate_s: float
     mib: float
+    queue_s: float = 0.0
+
+    @property
+    def fetch_s(self) -> float:
+        return self.cpu_s + self.queue_s + self.wait_s
 
     @property
     def seconds(self) -> float:
-        return self.cpu_s + self.wait_s + self.collate_s
+        return self.fetch_s + self.collate_s
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ def cached(load: Load) -> Load:
     """The same load with all items in memory: what is left of an item is an index and a copy."""
     work = load.work
     fetch = work.items * CACHED_ITEM_S + work.mib * 2**20 / COPY_BYTES_PER_S
-    return replace(load, work=replace(work, cpu_s=min(work.cpu_s + work.wait_s, fetch), wait_s=0.0))
+    return replace(load, work=replace(work, cpu_s=min(work.fetch_s, fetch), wait_s=0.0, queue_s=0.0))
 
 
 def _smooth_max(parts: tuple[float, ...], sharpness: float) -> float:

@@ -8,8 +8,10 @@ from hotlap.facts.summary import Summary
 from hotlap.facts.timeline import Loader, Stage, Timeline, Worker
 from hotlap.stats.quantile import median
 
-SATURATED = 0.85  # of all cores busy in the median: whoever waits then waits for a core
+SATURATED = 0.85  # of all cores busy in the median: who needs a core then may have to wait for it
+QUEUED = 3.0  # times its CPU time: as long as work waits for a core where four want it at once
 
+DISTURBED = 0.25  # of all cores used by others
 SECOND_THREAD = 0.3  # of a core: what the second hardware thread of a busy core adds, for most code
 
 
@@ -60,6 +62,13 @@ def saturated(timeline: Timeline, cores: int) -> bool | None:
     return median(used) >= SATURATED * cores
 
 
+def disturbed(timeline: Timeline, host: Host) -> bool:
+    """Whether others kept the machine busy, so that short waits may be their doing."""
+    if not saturated(timeline, host.cores):
+        return False
+    return median([gauge.foreign_cpu for gauge in timeline.gauges]) >= DISTURBED * host.cores
+
+
 def cores_for(timeline: Timeline, host: Host) -> float:
     """Cores' worth of work to be had: a second thread of a core adds little, foreign work takes away."""
     physical = min(host.physical_cores or host.cores, host.cores)
@@ -72,14 +81,15 @@ def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
     batches = sum(row.batches for row in rows)
     fetch = sum(row.fetch_s for row in rows) / batches
     cpu = min(fetch, sum(row.cpu_s for row in rows) / batches)
-    # On a machine without a free core, an item that is not on the CPU waits for one: that is no I/O.
-    wait = 0.0 if starved_of_cores and cpu > 0 else fetch - cpu
+    # On a machine without a free core, an item that is not on the CPU may wait for one: that is no I/O.
+    queue = min(fetch - cpu, QUEUED * cpu) if starved_of_cores else 0.0
     return Work(
         items=sum(row.items for row in rows) / batches,
         cpu_s=cpu,
-        wait_s=wait,
+        wait_s=fetch - cpu - queue,
         collate_s=sum(row.collate_s for row in rows) / batches,
         mib=(loader.batch_bytes or 0) / 2**20,
+        queue_s=queue,
     )
 
 
@@ -90,4 +100,5 @@ def _compute_cores(timeline: Timeline, host: Host, compute_share: float, data_cp
     if not timeline.gauges or compute_share <= 0:
         return 1.0 if on_device else float(threads)
     used = median([gauge.cpu for gauge in timeline.gauges]) - data_cpu_share
-    return max(0.2, min(float(threads), used / compute_share))
+    # Whoever computes on the CPU wants at least one core, also where others kept it from having one.
+    return max(0.2 if on_device else 1.0, min(float(threads), used / compute_share))

@@ -23,7 +23,7 @@ class Input:
     loader: Loader
     load: Load
     data: float
-    cpu: float
+    cpu: float  # or waiting for a core
     wait: float
     collate: float
     busy: float  # share of their life that the workers prepared batches; 1 without workers
@@ -38,8 +38,7 @@ class Input:
 
     @property
     def item_ms(self) -> float:
-        work = self.load.work
-        return (work.cpu_s + work.wait_s) * 1e3 / max(1.0, work.items)
+        return self.load.work.fetch_s * 1e3 / max(1.0, self.load.work.items)
 
 
 def input_of(sight: Sight) -> Input | None:
@@ -53,7 +52,8 @@ def input_of(sight: Sight) -> Input | None:
     busy = _busy(sight, rows_of(sight.timeline, index)) if loader.num_workers else _loading(load, data)
     scale = data * busy / load.work.seconds
     work = load.work
-    return Input(loader, load, data, work.cpu_s * scale, work.wait_s * scale, work.collate_s * scale, busy)
+    computing = (work.cpu_s + work.queue_s) * scale
+    return Input(loader, load, data, computing, work.wait_s * scale, work.collate_s * scale, busy)
 
 
 def _loading(load: Load, data: float) -> float:
@@ -84,7 +84,11 @@ def top_line(timeline: Timeline, stage: Stage, role: str = "main") -> HotLine | 
 
 def line_evidence(line: HotLine | None) -> Evidence:
     """The two figures that every cause with a line gives."""
-    return {"callee": line.callee if line else None, "line_share": line.share if line else None}
+    if line is None:
+        return {}
+    place = line.place
+    called = line.callee or place.code or place.function or f"{place.file}:{place.line}"
+    return {"callee": called, "line_share": line.share}
 
 
 def line_place(line: HotLine | None, otherwise: Place | None) -> Place | None:

@@ -42,8 +42,11 @@ def thin(values: Sequence[Value], most: int = MOST_POINTS) -> Sequence[Value]:
     return [values[round(index * stride)] for index in range(most)]
 
 
-def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Theil-Sen: the median of the slopes of all pairs. Up to 29 % of the points may be outliers."""
+def slope(xs: Sequence[float], ys: Sequence[float], share: float = 0.5) -> float:
+    """Theil-Sen: the median of the slopes of all pairs. Up to 29 % of the points may be outliers.
+
+    Another `share` gives another quantile of the slopes: growth in nearly all pairs has a positive one at 0.1.
+    """
     points = thin(list(zip(xs, ys, strict=True)))
     slopes = sorted(
         (later[1] - earlier[1]) / (later[0] - earlier[0])
@@ -51,4 +54,4 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
         for later in points[index + 1 :]
         if later[0] != earlier[0]
     )
-    return of_ordered(slopes, 0.5) if slopes else 0.0
+    return of_ordered(slopes, share) if slopes else 0.0

@@ -63,7 +63,7 @@ case(
     fed(data=0.6, cpu=0.1),
     fed(data=0.6, cpu=0.8),
     # On a machine without a free core, items wait for one.
-    lambda make, ms: make.sight(make.fed(ms, cpu=0.1, gauges=make.gauges(cpu=2.0, foreign_cpu=2.0))),
+    lambda make, ms: make.sight(make.fed(ms, cpu=0.3, gauges=make.gauges(cpu=2.0, foreign_cpu=2.0))),
 )
 case(Cause.COLLATE_BOUND, fed(data=0.5, collate=0.7), fed(data=0.5, collate=0.2))
 case(
@@ -93,6 +93,8 @@ case(
     lambda make, ms: _bursts(make, ms, idle=0.5),
     lambda make, ms: _bursts(make, ms, idle=0.05),
     lambda make, ms: _bursts(make, ms, idle=0.5, long=200.0),
+    # One long wait an epoch, of eight steps, is the first batch.
+    lambda make, ms: _bursts(make, ms, idle=0.5, epochs=25),
     with_workers(2, 1.0, 0.3, idle=0.5),
 )
 case(
@@ -213,6 +215,10 @@ case(
     Cause.MONITORING_HEAVY,
     lambda make, ms: _monitored(make, ms),
     lambda make, ms: _monitored(make, ms, share=0.05),
+    # A line that reads one element after the other is the business of host-sync.
+    lambda make, ms: _monitored(
+        make, ms, syncs=(SyncPoint(make.line(file="monitor.py").place, "Tensor.item", 64 * 205, 1e-6),)
+    ),
     lambda make, ms: _monitored(make, ms, pauses=Pauses(3, 0.3 * ms * 0.2, 1.0)),
     plain(shares={Stage.OTHER: 0.3}),
 )
@@ -268,11 +274,11 @@ def _restarting(make: Any, ms: float, epochs: int, part: float = 0.1, **changes:
     return make.sight(make.timeline(ms, loaders=(loader,)))
 
 
-def _bursts(make: Any, ms: float, idle: float, long: float = 3.0) -> Sight:
+def _bursts(make: Any, ms: float, idle: float, long: float = 3.0, epochs: int = 1) -> Sight:
     """Every eighth step waits for `long` steps."""
     column = [long * ms if index % 8 == 0 else 0.0 for index in range(200)]
     rows = tuple(make.work(ms, idle=idle, number=each) for each in range(2))
-    loader = make.loader(num_workers=2, prefetch_factor=2)
+    loader = make.loader(num_workers=2, prefetch_factor=2, epochs=epochs)
     return make.sight(make.timeline(ms, columns={Stage.DATA: column}, loaders=(loader,), workers=rows))
 
 

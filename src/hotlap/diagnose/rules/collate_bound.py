@@ -42,7 +42,7 @@ class CollateBound(Rule):
         work = seen.load.work
         evidence: Evidence = {
             "collate_ms": work.collate_s * 1e3,
-            "fetch_ms": (work.cpu_s + work.wait_s) * 1e3,
+            "fetch_ms": work.fetch_s * 1e3,
             "workers": seen.loader.num_workers,
             **line_evidence(line),
         }

@@ -6,13 +6,14 @@ What it is
     flight, but each such call still costs some microseconds, which adds up when it is made for each
     element.
 How it is recognised
-    The time inside such calls, outside validation and checkpoints, is at least 2 % of a steady step. With a
+    The time inside such calls, outside validation and checkpoints, is at least 2 % of a steady step. A line
+    that synchronises eight times a step or more is a loop over elements, and counts as a whole. With a
     GPU, no more counts than the GPU was idle: a wait for a device that is busy all the time costs nothing.
 What to do
     Read values every so many steps, keep sums on the device, and decide on the device (`torch.where`)
     rather than with `if`.
 Evidence
-    `sync_ms`: a step
+    `sync_ms`: a step, in such calls and on lines that loop over them
     `syncs`: a step
     `call`: the dearest
     `lines`: that synchronise
@@ -22,11 +23,10 @@ from __future__ import annotations
 
 from hotlap.diagnose.compute import gpu_busy
 from hotlap.diagnose.severity import Evidence, finding
+from hotlap.diagnose.syncs import in_training, looped_share, steps_run
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Stage, SyncPoint, Timeline
+from hotlap.facts.timeline import SyncPoint
 from hotlap.ports.rule import Rule, Sight
-
-APART = {Stage.VALIDATE, Stage.CHECKPOINT}  # to read values is what these stages are for
 
 
 class HostSync(Rule):
@@ -35,11 +35,12 @@ class HostSync(Rule):
 
     def examine(self, sight: Sight) -> Finding | None:
         timeline, step_ms = sight.timeline, sight.summary.step_ms
-        points = [point for point in timeline.syncs if point.stage not in APART and point.count > 0]
+        points = in_training(timeline)
         if not points or not step_ms:
             return None
-        steps = _steps(timeline)
-        sync_ms = sum(point.seconds for point in points) * 1e3 / steps
+        steps = steps_run(timeline)
+        inside_ms = sum(point.seconds for point in points) * 1e3 / steps
+        sync_ms = max(inside_ms, looped_share(timeline, sight.summary) * step_ms)
         dearest: SyncPoint = max(points, key=lambda point: point.seconds)
         evidence: Evidence = {
             "sync_ms": sync_ms,
@@ -50,8 +51,3 @@ class HostSync(Rule):
         busy = gpu_busy(timeline.gauges)
         share = min(sync_ms / step_ms, 1.0 if busy is None else 1.0 - busy)
         return finding(self.cause, share, evidence, dearest.place)
-
-
-def _steps(timeline: Timeline) -> int:
-    """All steps that were run: those thinned out of the record synchronised too."""
-    return max(1, len(timeline.steps) + timeline.probe.dropped_steps)

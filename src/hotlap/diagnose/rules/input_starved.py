@@ -5,7 +5,8 @@ What it is
     that need the CPU, items that wait for a disk, too few workers ...) and is reported in its place.
 How it is recognised
     The exposed time of `data` is at least 2 % of a steady step, and the narrower causes together leave most
-    of it unexplained: no single one of them covers half. A loop without a DataLoader ends here too.
+    of it unexplained: no single one of them covers half. A loop without a DataLoader ends here too. Where
+    others keep the machine busy and the workers are mostly idle it is a note at most.
 What to do
     Look at the line that holds the time. If the batch is made in the training process, move that work into
     a Dataset, so that workers can do it beside the training.
@@ -19,15 +20,16 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.cost.reading import training_loader
-from hotlap.diagnose.inputs import item_line, line_evidence, line_place
+from hotlap.cost.reading import disturbed, training_loader
+from hotlap.diagnose.inputs import input_of, item_line, line_evidence, line_place
 from hotlap.diagnose.severity import Evidence, finding
-from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import Stage
 from hotlap.ports.rule import Rule, Sight
 from hotlap.units import NS_PER_MS
 
 NOTICED = 0.05  # of a median step: a wait that shortens nothing if it goes is no wait
+IDLE = 0.5  # of the workers' life
 
 
 class InputStarved(Rule):
@@ -44,12 +46,15 @@ class InputStarved(Rule):
             "waiting_share": _waiting(sight),
             **line_evidence(line),
         }
-        return finding(
-            self.cause,
-            summary.share(Stage.DATA),
-            evidence,
-            line_place(line, loader.place if loader else None),
-        )
+        where = line_place(line, loader.place if loader else None)
+        at_most = Severity.NOTE if _by_others(sight) else Severity.CRITICAL
+        return finding(self.cause, summary.share(Stage.DATA), evidence, where, at_most)
+
+
+def _by_others(sight: Sight) -> bool:
+    """Idle workers that wait for a core which foreign processes hold are no fault of the job."""
+    seen = input_of(sight)
+    return seen is not None and seen.busy < IDLE and disturbed(sight.timeline, sight.host)
 
 
 def _waiting(sight: Sight) -> float:

@@ -18,10 +18,11 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.inputs import line_evidence, top_line
+from hotlap.diagnose.inputs import line_evidence
 from hotlap.diagnose.severity import Evidence, finding
+from hotlap.diagnose.syncs import is_looped, steps_run
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Stage
+from hotlap.facts.timeline import HotLine, Stage, Timeline
 from hotlap.ports.rule import Rule, Sight
 
 NOTICED = 0.2  # of the samples: a line that holds less is not what to act on
@@ -31,15 +32,18 @@ class MonitoringHeavy(Rule):
     cause = Cause.MONITORING_HEAVY
 
     def examine(self, sight: Sight) -> Finding | None:
-        line = top_line(sight.timeline, Stage.OTHER)
+        lines = [each for each in _lines(sight.timeline) if not is_looped(each, sight.timeline)]
+        line = max(lines, key=lambda each: each.share, default=None)
         if line is None or line.share < NOTICED:
             return None
-        held = sum(
-            each.share for each in sight.timeline.lines if each.stage is Stage.OTHER and each.role == "main"
-        )
+        held = sum(each.share for each in lines)
         share = (sight.summary.share(Stage.OTHER) - _explained(sight)) * min(1.0, held)
         evidence: Evidence = {"other_ms": sight.summary.ms(Stage.OTHER), **line_evidence(line)}
         return finding(self.cause, share, evidence, line.place)
+
+
+def _lines(timeline: Timeline) -> list[HotLine]:
+    return [line for line in timeline.lines if line.stage is Stage.OTHER and line.role == "main"]
 
 
 def _explained(sight: Sight) -> float:
@@ -48,5 +52,4 @@ def _explained(sight: Sight) -> float:
     if not summary.n or not summary.step_ms:
         return 0.0
     waiting = sum(point.seconds for point in timeline.syncs if point.stage is Stage.OTHER)
-    steps = len(timeline.steps) + timeline.probe.dropped_steps
-    return waiting * 1e3 / steps / summary.step_ms + timeline.pauses.seconds / summary.seconds
+    return waiting * 1e3 / steps_run(timeline) / summary.step_ms + timeline.pauses.seconds / summary.seconds

@@ -7,7 +7,8 @@ How it is recognised
     The workers are idle for at least 15 % of their life, so that their number is not what is missing. Most
     of the waiting comes in bursts: the median step waits for less than half of the mean wait. And the
     bursts are of a size that a queue can cover: the p95 wait is shorter than what a queue of 8 for each
-    worker holds. The share is the waiting above the median.
+    worker holds. Waits that only come with the first batches of an epoch do not count: no queue is filled
+    yet then. The share is the waiting above the median.
 What to do
     Raise `prefetch_factor`. It costs memory: batch size times workers times the factor.
 Evidence
@@ -29,8 +30,10 @@ from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.summary import StageSummary
 from hotlap.facts.timeline import Stage
 from hotlap.ports.rule import Rule, Sight
+from hotlap.units import NS_PER_MS
 
 IDLE_FROM = 0.15
+EACH_EPOCH = 2.0  # long waits for each epoch: one is the first batch, another may follow it
 DEEPEST = 8  # batches for each worker: beyond this, memory is better spent on a cache
 
 
@@ -44,6 +47,8 @@ class PrefetchShallow(Rule):
         if seen is None or waits is None or not seen.loader.num_workers or seen.busy > 1.0 - IDLE_FROM:
             return None
         wanted = _wanted(seen, waits)
+        if _at_epochs(sight, seen, waits):
+            return None
         if waits.p50_ms > waits.ms / 2 or not seen.setting.prefetch < wanted <= DEEPEST:
             return None
         evidence: Evidence = {
@@ -56,6 +61,15 @@ class PrefetchShallow(Rule):
         }
         share = waits.share * (1.0 - waits.p50_ms / waits.ms)
         return finding(self.cause, share, evidence, seen.loader.place)
+
+
+def _at_epochs(sight: Sight, seen: Input, waits: StageSummary) -> bool:
+    """Whether the waits are those of the first batch of each epoch, when no queue is filled yet."""
+    timeline = sight.timeline
+    bound = (waits.p50_ms + waits.p95_ms) / 2 * NS_PER_MS
+    column = timeline.steps.stages[Stage.DATA][timeline.steady_from :]
+    bursts = sum(wait > bound for wait in column)
+    return bursts <= EACH_EPOCH * seen.loader.epochs * len(column) / len(timeline.steps)
 
 
 def _wanted(seen: Input, waits: StageSummary) -> int:

@@ -7,7 +7,7 @@ How it is recognised
     At most 5 % of the steps take more than three times the median, counted without `log`, `validate` and
     `checkpoint`, which come now and then by intention. Their time above the median, less garbage
     collections, is at least 2 % of the steady time. With fewer than three of them it is a warning at most:
-    it may not come again.
+    it may not come again. Where others keep the machine busy it is a note: it may be their doing.
 What to do
     See which stage holds the excess and what happened then. For data: cap retries, copy the data to a local
     disk, prefetch deeper.
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hotlap.cost.reading import disturbed
 from hotlap.diagnose.inputs import line_place, top_line
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
@@ -62,9 +63,15 @@ class StepOutliers(Rule):
             "stage": stage.value,
         }
         share = (excess - sight.timeline.pauses.seconds) / sight.summary.seconds
-        at_most = Severity.CRITICAL if len(outliers) >= REPEATED else Severity.WARNING
+        at_most = _certainty(sight, len(outliers))
         where = line_place(top_line(sight.timeline, stage), None)
         return finding(self.cause, share, evidence, where, at_most)
+
+
+def _certainty(sight: Sight, outliers: int) -> Severity:
+    if disturbed(sight.timeline, sight.host):
+        return Severity.NOTE
+    return Severity.CRITICAL if outliers >= REPEATED else Severity.WARNING
 
 
 def _unintended(steps: Steps, first: int) -> list[int]:
