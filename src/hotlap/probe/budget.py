@@ -6,28 +6,29 @@ Windows are dropped whole and counted, so that what is kept stays consecutive st
 
 from __future__ import annotations
 
-LIMIT_BYTES = (
-    24 << 20
-)  # a million steps of 11 marks would be 88 MB raw; with its timeline a run stays under 64 MB
+# A million steps of 11 marks would be 88 MB raw; with its timeline a run stays under 64 MB.
+LIMIT_BYTES = 24 << 20
+_WINDOW_BYTES = 64 << 10  # some hundred steps, however long each of them takes
 _FREE_SHARE = 0.5  # of the limit, before thinning begins
 
 
 class Budget:
-    """Admits or drops one window of marks after the other."""
+    """Admits or drops what is offered, one window after the other."""
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self.limit = limit
         self.written = 0
+        self._offered = 0
         self._stride = 1
-        self._window = 0
 
     def admits(self, size: int) -> bool:
-        """Whether a window of this many bytes is written."""
-        self._window += 1
+        """Whether the next `size` bytes are written."""
+        window = self._offered // _WINDOW_BYTES
+        self._offered += size
         if self.written + size > self.limit:
             return False
         self._widen()
-        if self._window % self._stride:
+        if window % self._stride:
             return False
         self.written += size
         return True

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from hotlap.probe import marks
 from hotlap.probe.budget import LIMIT_BYTES, Budget
 
-_STEP_END = marks.leave(marks.Kind.STEP)
 _BACKWARD_END = marks.leave(marks.Kind.BACKWARD)
 
 
@@ -29,12 +29,12 @@ class Ring:
         self.holds_steps = holds_steps
         self.reopen(path)
 
-    def reopen(self, path: Path) -> None:
+    def reopen(self, path: Path, limit: int | None = None) -> None:
         """Start again in another file; what was bound to `append` stays valid (a fork needs that)."""
         del self.buffer[:]
         self.path = path
         self.count = 0
-        self._budget = Budget(self.limit)
+        self._budget = Budget(limit or self.limit)
         self._lock = threading.Lock()
         self._file: int | None = None
         self._dropped_steps = 0
@@ -48,27 +48,41 @@ class Ring:
             window = self.buffer[:count]
             del self.buffer[:count]
             self.count += count
-            if self._budget.admits(count * 8):
-                self._write(window)
-            elif self.holds_steps:
-                self._dropped_steps += _steps_in(window)
+            if not self._budget.admits(count * 8) or not self._write(self._after_dropped(window)):
+                self._dropped_steps += _steps_in(window) if self.holds_steps else 0
+            else:
+                self._dropped_steps = 0
 
     def close(self) -> None:
         self.flush()
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        with self._lock:
+            if self._dropped_steps and self._write(self._after_dropped(array("q"))):
+                self._dropped_steps = 0
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
 
-    def _write(self, window: array[int]) -> None:
+    def _after_dropped(self, window: array[int]) -> array[int]:
+        return (
+            array("q", [self._dropped_steps << 8 | marks.DROPPED]) + window if self._dropped_steps else window
+        )
+
+    def _write(self, window: array[int]) -> bool:
+        """False on a full disk: half a window would shift all that follows."""
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        if self._dropped_steps:
-            window.insert(0, self._dropped_steps << 8 | marks.DROPPED)
-            self._dropped_steps = 0
-        os.write(self._file, window.tobytes())
+        content = window.tobytes()
+        before = os.fstat(self._file).st_size
+        try:
+            whole = os.write(self._file, content) == len(content)
+        except OSError:
+            whole = False
+        if not whole:
+            os.ftruncate(self._file, before)
+        return whole
 
 
 def _steps_in(window: array[int]) -> int:
-    codes = [value & 255 for value in window]
-    return codes.count(_STEP_END) or codes.count(_BACKWARD_END)
+    """Of the optimizer that steps most often, as when marks are folded."""
+    steps = Counter(value >> 8 for value in window if value & 255 == marks.OPTIMIZER_ID)
+    return max(steps.values(), default=0) or sum(value & 255 == _BACKWARD_END for value in window)
