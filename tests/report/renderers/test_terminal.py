@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
 from hotlap.facts.timeline import HotLine, Place, Stage, Worker
 from hotlap.report.renderers import terminal
+from hotlap.report.sheet import wants_colour
 
 NAMES = ("data-bound", "healthy", "multi-rank", "nothing-measured")
 
@@ -67,7 +68,7 @@ def test_colour_only_where_a_terminal_wants_it(views, monkeypatch):
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_colour_can_be_refused(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    assert not terminal.wants_colour(_Tty())
+    assert not wants_colour(_Tty())
 
 
 def test_code_cannot_act_on_the_terminal(timeline_of, view_of):
