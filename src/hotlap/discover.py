@@ -6,7 +6,6 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterable
-from importlib import metadata
 from types import ModuleType
 from typing import TypeVar
 
@@ -21,8 +20,10 @@ def units(package: ModuleType, kind: type[Unit], group: str = "") -> list[Unit]:
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda each: each.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         found += [unit() for unit in _own_classes(module, kind)]
-    for entry in metadata.entry_points(group=group) if group else ():
-        found.append(entry.load()())
+    if group:
+        from importlib import metadata  # which takes longer to import than all of a folder's units
+
+        found += [entry.load()() for entry in metadata.entry_points(group=group)]
     return found
 
 

@@ -1,15 +1,17 @@
-"""The only wiring: reads like the arrow. script -> probe -> Timeline -> Diagnosis -> report."""
+"""The only wiring: reads like the arrow. script -> probe -> Timeline -> Diagnosis -> report.
+
+What runs and watches a job is imported where it starts: a stored run is shown without it, and at once.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hotlap.diagnose.gather import read_recordings, timelines
-from hotlap.diagnose.run import diagnose
 from hotlap.errors import FactError
 from hotlap.facts import codec
 from hotlap.facts.arrow import read_timelines, write_timelines
@@ -19,15 +21,13 @@ from hotlap.facts.job import Job
 from hotlap.facts.pace import by_pace
 from hotlap.facts.timeline import Ending, Gauge, Timeline
 from hotlap.launch import runfolder
-from hotlap.launch.bootstrap import SEEN
-from hotlap.launch.environment import ORIGIN, child_environment
-from hotlap.launch.host import inspect_host
-from hotlap.launch.looks import LookRecord
-from hotlap.launch.observe import Observer
-from hotlap.launch.process import Outcome, Signals, run_job
 from hotlap.report.view import profile_view
-from hotlap.stats.steady import steady_from
 
+if TYPE_CHECKING:
+    from hotlap.launch.looks import LookRecord
+    from hotlap.launch.process import Outcome
+
+REPORT, LOG = "report.html", "log.txt"
 Say = Callable[[str], None]
 
 
@@ -44,6 +44,12 @@ class Profile:
 
 def profile(job: Job, steps: int | None, out: str | None, say: Say, *, quiet_stdout: bool = False) -> Profile:
     """Run the job under the probe and diagnose what was seen. `steps` None lets it run to its end."""
+    from hotlap.launch.environment import ORIGIN, child_environment
+    from hotlap.launch.host import inspect_host
+    from hotlap.launch.observe import Observer
+    from hotlap.launch.process import Signals, run_job
+    from hotlap.stats.steady import steady_from
+
     host = inspect_host()
     run = runfolder.create_run(job.name, out)
     folder = runfolder.probe_folder(run)
@@ -68,25 +74,78 @@ def profile(job: Job, steps: int | None, out: str | None, say: Say, *, quiet_std
 def view_of(run: Path, *, again: bool = False) -> Mapping[str, Any]:
     """The view of a stored run; `again` repeats the diagnosis with today's rules."""
     job, host = codec.read_json(run / "job.json", Job), codec.read_json(run / "host.json", Host)
-    seen = read_timelines(run / "timeline.arrow")
+    seen = _stored_timelines(run)
+    diagnosis = _diagnosed(run, seen, host) if again else _stored_diagnosis(run)
+    view = profile_view(job, host, by_pace(seen), diagnosis, str(run))
+    if again and (run / REPORT).exists():
+        write_report(run, view)  # the old one tells the old diagnosis
+    return view
+
+
+def write_report(run: Path, view: Mapping[str, Any], lang: str = "en") -> Path:
+    """The HTML report, in the run's folder."""
+    from hotlap.report.renderers.html import Html
+
+    page = Html().render(view, lang)
+    with _writing(run):
+        codec.write_text(run / REPORT, page)
+    return run / REPORT
+
+
+def _stored_timelines(run: Path) -> tuple[Timeline, ...]:
+    path = run / "timeline.arrow"
+    reason = "" if path.exists() else " ".join(_lines(run / LOG))
+    if reason:
+        raise FactError(f"{run} holds no timeline: {reason}", "record the run again: hotlap profile ...")
+    seen = read_timelines(path)
     if not any(each.steady_steps for each in seen):
         raise FactError(
             f"{run} holds no steady step: there is nothing to diagnose.", "profile more steps: --steps 200"
         )
-    if again:
-        codec.write_json(run / "diagnosis.json", diagnose(seen, host))
-    diagnosis = codec.read_json(run / "diagnosis.json", Diagnosis)
-    return profile_view(job, host, by_pace(seen), diagnosis, str(run))
+    return seen
+
+
+def _stored_diagnosis(run: Path) -> Diagnosis:
+    try:
+        found: Diagnosis = codec.read_json(run / "diagnosis.json", Diagnosis)
+    except FactError as error:
+        raise FactError(error.what, f"make it again from the timeline: hotlap diagnose {run}") from None
+    return found
+
+
+def _diagnosed(run: Path, seen: tuple[Timeline, ...], host: Host) -> Diagnosis:
+    from hotlap.diagnose.run import diagnose
+
+    diagnosis = diagnose(seen, host)
+    with _writing(run):
+        codec.write_json(run / "diagnosis.json", diagnosis)
+    return diagnosis
+
+
+@contextmanager
+def _writing(run: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FactError(
+            f"{run} cannot be written: {error.strerror}.", "copy the run folder elsewhere"
+        ) from None
 
 
 def _conclude(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapping[str, Any]:
     write_timelines(run / "timeline.arrow", seen)
-    diagnosis = diagnose(seen, host)
-    codec.write_json(run / "diagnosis.json", diagnosis)
-    return profile_view(job, host, by_pace(seen), diagnosis, str(run))
+    view = profile_view(job, host, by_pace(seen), _diagnosed(run, seen, host), str(run))
+    try:
+        write_report(run, view)
+    except Exception as fault:  # what was measured, maybe for hours, is not lost over its picture
+        with (run / LOG).open("a", encoding="utf-8") as log:
+            log.write(f"{REPORT} was not written: {fault!r}\n")
+    return view
 
 
 def _collect(folder: Path, outcome: Outcome, origin: int, looks: LookRecord) -> tuple[Timeline, ...]:
+    from hotlap.diagnose.gather import read_recordings, timelines
+
     recordings = read_recordings(folder)
     gauges = {each.pid: [_rebased(gauge, origin) for gauge in looks.gauges(each.pid)] for each in recordings}
     return timelines(recordings, _ending(outcome), outcome.ended_at - origin, gauges)
@@ -112,6 +171,8 @@ def _exit_code(outcome: Outcome, seen: tuple[Timeline, ...]) -> int:
 
 def _why_nothing(folder: Path, outcome: Outcome) -> tuple[str, str]:
     """What stood between the job and a profile, and one remedy."""
+    from hotlap.launch.bootstrap import SEEN
+
     seen = [json.loads(line) for line in _lines(folder / SEEN)]
     if outcome.interrupted:
         return "the job was interrupted before its first training step.", "let it run a little longer"
@@ -136,4 +197,4 @@ def _lines(path: Path) -> list[str]:
 
 def _write_log(run: Path, seen: tuple[Timeline, ...], reason: str) -> None:
     faults = [f"rank {each.rank}: {fault}" for each in seen for fault in each.probe.faults]
-    codec.write_text(run / "log.txt", "\n".join([*faults, *([reason] if reason else [])]) + "\n")
+    codec.write_text(run / LOG, "\n".join([*faults, *([reason] if reason else [])]) + "\n")

@@ -1,10 +1,14 @@
-"""Timelines in one Arrow file: a row per step and rank, the rest as JSON in the schema's metadata."""
+"""Timelines in one Arrow file: a row per step and rank, the rest as JSON in the schema's metadata.
+
+A checksum of all of it is stored too: Arrow alone would read many a damaged file without a word.
+"""
 
 from __future__ import annotations
 
 import json
+import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ from hotlap.errors import FactError
 from hotlap.facts.codec import SCHEMA, check_schema, from_plain, to_plain, write_bytes
 from hotlap.facts.timeline import Stage, Steps, Timeline
 
-_KEY = b"hotlap"
+_KEY, _CHECKSUM = b"hotlap", b"crc32"
 _COLUMNS = ("start", "wall", "samples", "tokens", "padded", "micro")
 _NOTHING = Steps(start=(), wall=(), stages={}, samples=(), tokens=(), padded=(), micro=())
 
@@ -29,7 +33,8 @@ def write_timelines(path: Path, timelines: Sequence[Timeline]) -> None:
         for name in names
     }
     rest = [to_plain(replace(each, steps=_NOTHING)) for each in timelines]
-    metadata = {_KEY: json.dumps({"schema": SCHEMA, "timelines": rest})}
+    described = json.dumps({"schema": SCHEMA, "timelines": rest}).encode()
+    metadata = {_KEY: described, _CHECKSUM: _checksum(described, columns)}
     arrays = [
         pa.Array.from_buffers(pa.int64(), len(each), [None, pa.py_buffer(each)]) for each in columns.values()
     ]
@@ -54,14 +59,24 @@ def read_timelines(path: Path) -> tuple[Timeline, ...]:
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all().combine_chunks()
-        described = json.loads(table.schema.metadata[_KEY])
-        columns = {name: _integers(table.column(name)) for name in table.column_names}
+        stored = table.schema.metadata
+        described = json.loads(stored[_KEY])
+        check_schema(described, path)
+        columns = {name: _integers(table.column(str(name))) for name in ("rank", *_COLUMNS, *Stage)}
+        if stored.get(_CHECKSUM, b"") not in (b"", _checksum(stored[_KEY], columns)):
+            raise ValueError("its checksum is wrong")
+        timelines = [from_plain(Timeline, plain, path.name) for plain in described["timelines"]]
+        return tuple(replace(each, steps=_steps_of(each.rank, columns)) for each in timelines)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise FactError(f"{path} is damaged: {reason}.", "record the run again: hotlap profile ...") from None
-    check_schema(described, path)
-    timelines = [from_plain(Timeline, plain, path.name) for plain in described["timelines"]]
-    return tuple(replace(each, steps=_steps_of(each.rank, columns)) for each in timelines)
+
+
+def _checksum(described: bytes, columns: Mapping[str, array[int]]) -> bytes:
+    total = zlib.crc32(described)
+    for column in columns.values():
+        total = zlib.crc32(column, total)
+    return str(total).encode()
 
 
 def _column(steps: Steps, name: str) -> Sequence[int]:
@@ -77,7 +92,7 @@ def _integers(column: Any) -> array[int]:
     return values
 
 
-def _steps_of(rank: int, columns: dict[str, array[int]]) -> Steps:
+def _steps_of(rank: int, columns: Mapping[str, array[int]]) -> Steps:
     ranks = columns["rank"]
     first, count = (ranks.index(rank), ranks.count(rank)) if rank in ranks else (0, 0)
     own = {name: column[first : first + count] for name, column in columns.items()}

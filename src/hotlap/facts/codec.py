@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ def read_json(path: Path, kind: Any) -> Any:
         raise FactError(
             f"there is no {path.name} in {path.parent}.", "is this a hotlap run folder?"
         ) from None
+    except OSError as error:
+        raise FactError(f"{path} cannot be read: {error.strerror}.", "is this a hotlap run folder?") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise FactError(f"{path} is not readable JSON: {error}.", "record the run again") from None
     check_schema(plain, path)
@@ -108,7 +111,7 @@ def _from_union(kind: Any, plain: Any, where: str) -> Any:
 def _from_dataclass(kind: Any, plain: Any, where: str) -> Any:
     if not isinstance(plain, dict):
         raise FactError(f"{where} should be a mapping, not {plain!r:.60}.")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     values = {}
     for field in dataclasses.fields(kind):
         if field.name in plain:
@@ -116,6 +119,11 @@ def _from_dataclass(kind: Any, plain: Any, where: str) -> Any:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise FactError(f"{where} lacks '{field.name}'.", "record the run again")
     return kind(**values)
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _from_container(kind: Any, origin: Any, plain: Any, where: str) -> Any:

@@ -12,6 +12,8 @@ from hotlap.probe import control
 
 HOME = ".hotlap"
 _PROBE = "probe"
+_FACTS = ("job.json", "host.json")
+_RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt")
 
 
 def create_run(name: str, out: str | None) -> Path:
@@ -22,7 +24,7 @@ def create_run(name: str, out: str | None) -> Path:
         probe.mkdir(parents=True, exist_ok=True)
         if not out:
             _keep_out_of_git(Path(HOME))
-        for old in probe.iterdir():
+        for old in (*probe.iterdir(), *_results_of_another_run(folder)):
             old.unlink()
         control.create(probe)
     except OSError as error:
@@ -45,15 +47,20 @@ def remove_probe_files(run: Path) -> None:
 
 def find_run(text: str) -> Path:
     """A run by its folder, by the end of its name, or `last`."""
-    path = Path(text)
-    if path.is_dir():
-        return path
-    runs = sorted((Path(HOME) / "runs").glob("*"))
+    if Path(text).is_dir():
+        return Path(text)
+    runs = sorted(path for path in (Path(HOME) / "runs").glob("*") if path.is_dir())
     matching = runs if text == "last" else [run for run in runs if run.name.endswith(text)]
     if not matching:
         known = f"the newest is {runs[-1]}" if runs else "record one: hotlap profile train.py"
         raise UsageError(f"there is no run '{text}'.", known)
     return matching[-1]
+
+
+def _results_of_another_run(folder: Path) -> list[Path]:
+    """What a run before this one left: were this one to fail, they would be shown as its own."""
+    is_run = all((folder / name).is_file() for name in _FACTS)
+    return [path for name in _RESULTS if (path := folder / name).is_file()] if is_run else []
 
 
 def _fresh(parent: Path, name: str) -> Path:
