@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from hotlap.facts.timeline import Stage
@@ -53,6 +54,8 @@ class Session:
         self._undo: list[Callable[[], None]] = []
         self._pausable: list[tuple[Any, str, Any, Any]] = []
         self.pid = os.getpid()
+        # Marks of two threads would nest into each other; only the thread that trains is on the critical path.
+        self.thread = get_ident()
         self.ring = Ring(folder / f"{self.pid}.marks")
         self.append = self.ring.append
         self.sampler = Sampler(folder / f"{self.pid}.samples", origin, self.ring, self.write_facts)
@@ -60,13 +63,15 @@ class Session:
     # -- marks -------------------------------------------------------------------------------------------------
 
     def timed(self, kind: Kind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """A wrapper that marks every call as `kind`."""
-        append, origin = self.append, self.origin
+        """A wrapper that marks every call of the training thread as `kind`."""
+        session, append, origin = self, self.append, self.origin
         enter, leave = marks.enter(kind), marks.leave(kind)
 
         def around(original: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(original)
             def marked(*args: Any, **kwargs: Any) -> Any:
+                if get_ident() != session.thread:
+                    return original(*args, **kwargs)
                 append((now() - origin) << 8 | enter)
                 try:
                     return original(*args, **kwargs)
@@ -182,6 +187,7 @@ class Session:
     @boundary.contained
     def after_fork_in_child(self) -> None:
         self.pid = os.getpid()
+        self.thread = get_ident()
         self.facts = {}
         boundary.faults.clear()
         self.ring.reopen(self.folder / f"{self.pid}.marks")

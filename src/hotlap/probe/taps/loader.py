@@ -6,6 +6,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ class LoaderTap:
 
     def started(self, loader: Any, iterator: Any) -> None:
         number = self.number(loader)
-        self.session.fact(number, marks.LOADER_ID)
+        if get_ident() == self.session.thread:
+            self.session.fact(number, marks.LOADER_ID)
         self.iterators[iterator] = BatchReader(number)
         if number < len(self.portraits):
             portrait = self.portraits[number]
@@ -100,7 +102,7 @@ def _around_next(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., 
 
     @functools.wraps(original)
     def waited(self: Any) -> Any:
-        if is_compiling():
+        if is_compiling() or get_ident() != session.thread:
             return original(self)
         if sampler.idle:
             session.start()

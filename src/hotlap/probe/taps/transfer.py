@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -27,7 +28,8 @@ def _around(session: Session, original: Callable[..., Any]) -> Callable[..., Any
     def moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         started = now()
         result = original(self, *args, **kwargs)
-        if result is not self and (result.device != self.device or _names_device(args, kwargs)):
+        copied = result is not self and (result.device != self.device or _names_device(args, kwargs))
+        if copied and get_ident() == session.thread:
             append((started - origin) << 8 | _ENTER)
             append((now() - origin) << 8 | _LEAVE)
         return result
