@@ -33,6 +33,15 @@ def test_with_workers_the_wait_is_split_as_their_time_was(make):
     assert seen.wait == pytest.approx(0.5 * 0.8 * 0.75)
 
 
+def test_on_a_busy_machine_computing_items_wait_for_a_core_and_sleeping_ones_do_not(make):
+    busy = {"gauges": make.gauges(cpu=1.0, foreign_cpu=3.0)}
+    computing = input_of(make.sight(make.fed(40.0, 0.6, cpu=0.5, **busy)))
+    assert (computing.cpu, computing.wait) == (pytest.approx(0.6, rel=0.02), pytest.approx(0.0, abs=0.01))
+    sleeping = input_of(make.sight(make.fed(40.0, 0.6, cpu=0.05, **busy)))
+    assert sleeping.wait == pytest.approx(0.48, rel=0.02)
+    assert computing.item_ms == sleeping.item_ms
+
+
 def test_workers_that_rest_during_validation_are_not_idle(make):
     loader = make.loader(num_workers=2, prefetch_factor=2)
     rows = tuple(make.work(40.0, idle=0.5, number=each) for each in range(2))

@@ -241,6 +241,10 @@ case(
     lambda make, ms: _memory(make, ms, [2 * GIB + index * GIB // 10 for index in range(40)]),
     lambda make, ms: _memory(make, ms, [2 * GIB + index * GIB // 10_000 for index in range(40)]),
     lambda make, ms: _memory(make, ms, [2 * GIB + min(index, 18) * GIB // 10 for index in range(40)]),
+    # As seen: the allocator of a healthy job, which takes some more at the start.
+    lambda make, ms: _memory(
+        make, ms, [size * 2**20 for size in (319, 328, 336, 340, 355, 361, 361, 361, 360) for _ in range(4)]
+    ),
     lambda make, ms: _memory(make, ms, [2 * GIB + (index % 2) * GIB for index in range(40)]),
     lambda make, ms: _memory(make, ms, [2 * GIB + index * GIB // 10 for index in range(5)]),
     # In the first epoch a dataset may fill a cache of its own.

@@ -6,10 +6,10 @@ What it is
     later.
 How it is recognised
     Over the steady state, memory grows along a line (Theil-Sen): by more than 1 % in all, without shrinking
-    between nine of ten pairs of looks, and in the second half at least half as fast as over the whole, so
-    that a cache that fills up is no growth. During the first epoch, growth up to the size of the dataset is
-    taken for such a cache. Severity goes by the time until memory is full: within an hour critical, within
-    a day a warning. Growth costs no time, so the share is 0.
+    between nine of ten pairs of looks, and in each third at least half as fast as over the whole, so that
+    what an allocator or a cache takes up at the start is no growth. During the first epoch, growth up to the
+    size of the dataset is taken for such a cache. Severity goes by the time until memory is full: within an
+    hour critical, within a day a warning. Growth costs no time, so the share is 0.
 What to do
     Keep numbers, not tensors: `.item()` or `.detach()`; delete outputs after use; bound caches.
 Evidence
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hotlap.cost.memory import free_bytes
 from hotlap.cost.reading import training_loader
@@ -35,7 +36,7 @@ from hotlap.stats.quantile import median
 from hotlap.stats.robust import slope, thin
 from hotlap.units import NS_PER_S
 
-LOOKS = 8  # gauges: fewer do not make a line
+LOOKS = 12  # gauges: fewer do not make a line
 LEAST_GROWTH, NEARLY_ALL, STILL = 0.01, 0.9, 0.5
 HOUR, DAY = 1.0, 24.0
 MIB = 2**20
@@ -110,12 +111,18 @@ def _line(times: Sequence[int], sizes: Sequence[int]) -> tuple[float, float, flo
     """Bytes a second, first and last size; None where it does not grow along a line."""
     if len(times) < LOOKS:
         return None
-    rate, half = slope(times, sizes), len(times) // 2
+    rate = slope(times, sizes)
     lift = rate * (times[-1] - times[0])
     grows = lift > LEAST_GROWTH * median(sizes) and slope(times, sizes, 1 - NEARLY_ALL) >= 0
-    if not grows or slope(times[half:], sizes[half:]) < STILL * rate:
+    if not grows or not _in_each_third(times, sizes, STILL * rate):
         return None
     return rate * NS_PER_S, float(sizes[0]), float(sizes[-1])
+
+
+def _in_each_third(times: Sequence[int], sizes: Sequence[int], rate: float) -> bool:
+    """Memory that an allocator or a cache takes up at the start levels off; what is kept for ever does not."""
+    bounds = [len(times) * third // 3 for third in range(4)]
+    return all(slope(times[low:high], sizes[low:high]) >= rate for low, high in pairwise(bounds))
 
 
 def _fills_a_cache(timeline: Timeline, grown: float) -> bool:
