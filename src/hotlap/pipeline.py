@@ -6,7 +6,7 @@ What runs and watches a job is imported where it starts: a stored run is shown w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +42,19 @@ class Profile:
     remedy: str = ""
 
 
-def profile(job: Job, steps: int | None, out: str | None, say: Say, *, quiet_stdout: bool = False) -> Profile:
-    """Run the job under the probe and diagnose what was seen. `steps` None lets it run to its end."""
+def profile(
+    job: Job,
+    steps: int | None,
+    out: str | None,
+    say: Say,
+    *,
+    phases: Sequence[str] = (),
+    quiet_stdout: bool = False,
+) -> Profile:
+    """Run the job under the probe and diagnose what was seen.
+
+    `steps` None lets it run to its end; `phases` (ops, ceiling) follow the window of measured steps.
+    """
     from hotlap.launch.environment import ORIGIN, child_environment
     from hotlap.launch.host import inspect_host
     from hotlap.launch.observe import Observer
@@ -53,7 +64,7 @@ def profile(job: Job, steps: int | None, out: str | None, say: Say, *, quiet_std
     host = inspect_host()
     run = runfolder.create_run(job.name, out)
     folder = runfolder.probe_folder(run)
-    environment = child_environment(folder)
+    environment = child_environment(folder, phases)
     origin = int(environment[ORIGIN])
     codec.write_json(run / "job.json", job)
     codec.write_json(run / "host.json", host)
@@ -66,6 +77,7 @@ def profile(job: Job, steps: int | None, out: str | None, say: Say, *, quiet_std
         seen = _collect(folder, outcome, origin, observer.looks)
         reason, remedy = ("", "") if seen else _why_nothing(folder, outcome)
         _write_log(run, seen, reason)
+        runfolder.keep_trace(run, [each.pid for each in seen])
         runfolder.remove_probe_files(run)
         view = _conclude(run, job, host, seen) if seen else None
     return Profile(run, _exit_code(outcome, seen), view, reason, remedy)

@@ -28,6 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="let the job run to its end")
     parser.add_argument("--out", metavar="DIR", help="the run folder (default .hotlap/runs/<time>-<name>)")
     parser.add_argument("--name", help="what the run is called (default: the script's name)")
+    parser.add_argument(
+        "--ops",
+        action="store_true",
+        help="after the window, a few more steps under torch.profiler: top operators",
+    )
+    parser.add_argument(
+        "--ceiling",
+        action="store_true",
+        help="after the window, steps on one replayed batch: speed with free input",
+    )
     add_json_option(parser)
 
 
@@ -43,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
         return subprocess.call(job.argv)
     say = _Progress()
     say.line(f"profiling {job.shown}")
-    result = profile(job, steps, options.out, say, quiet_stdout=options.json == "-")
+    phases = [name for name in ("ops", "ceiling") if getattr(options, name)]
+    result = profile(job, steps, options.out, say, phases=phases, quiet_stdout=options.json == "-")
     if result.view is None:
         say.line(f"{result.reason}\n  -> {result.remedy}")
         if options.json:
@@ -63,6 +74,10 @@ def run(options: argparse.Namespace) -> int:
 def _wanted_steps(options: argparse.Namespace) -> int | None:
     if options.full and options.steps is not None:
         raise UsageError("--full and --steps exclude each other.", "give one of them")
+    if options.full and (options.ops or options.ceiling):
+        raise UsageError(
+            "--ops and --ceiling follow a window of steps, --full has none.", "give --steps N instead"
+        )
     if options.steps is not None and options.steps < 1:
         raise UsageError(f"--steps is {options.steps}.", "give a whole number from 1 on")
     return None if options.full else options.steps or _STEPS

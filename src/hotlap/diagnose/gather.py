@@ -13,9 +13,11 @@ from hotlap.diagnose import describe
 from hotlap.diagnose.columns import Folded
 from hotlap.diagnose.fold import fold
 from hotlap.diagnose.lines import hot_lines, merge
+from hotlap.diagnose.operators import read_operators
 from hotlap.diagnose.tally import combine, tally
 from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
-from hotlap.probe.marks import Kind
+from hotlap.probe.marks import WINDOW_END, Kind
+from hotlap.stats.quantile import median
 from hotlap.stats.steady import steady_from
 
 _MARK_NS = 500  # an assumed cost of a mark, for a run too short to calibrate it
@@ -29,6 +31,7 @@ class Recording:
     facts: Mapping[str, Any]
     marks: array[int]
     samples: array[int]
+    trace: Path | None = None
 
     @property
     def is_worker(self) -> bool:
@@ -38,15 +41,17 @@ class Recording:
 def read_recordings(folder: Path) -> list[Recording]:
     """All processes that left marks, also those that were killed before they could describe themselves."""
     pids = sorted(int(path.stem) for path in folder.glob("*.marks") if path.stem.isdigit())
-    return [
-        Recording(
-            pid,
-            _facts(folder, pid),
-            read_integers(folder / f"{pid}.marks"),
-            read_integers(folder / f"{pid}.samples"),
-        )
-        for pid in pids
-    ]
+    return [_recording(folder, pid) for pid in pids]
+
+
+def _recording(folder: Path, pid: int) -> Recording:
+    return Recording(
+        pid,
+        _facts(folder, pid),
+        read_integers(folder / f"{pid}.marks"),
+        read_integers(folder / f"{pid}.samples"),
+        folder / f"{pid}.trace.json",
+    )
 
 
 def read_integers(path: Path) -> array[int]:
@@ -77,7 +82,8 @@ def _timeline(
     recording: Recording, recordings: Sequence[Recording], ending: Ending, end: int, gauges: Sequence[Gauge]
 ) -> Timeline:
     facts = recording.facts
-    seen = fold(recording.marks, facts.get("ended_at", end))
+    done = facts.get("window_done", False)
+    seen = fold(_within_window(recording.marks), None if done else facts.get("ended_at", end))
     steps = seen.columns.steps()
     steady = steady_from(steps.wall, seen.columns.compiled)
     since = steps.start[steady] if steady < len(steps) else seen.last
@@ -106,6 +112,8 @@ def _timeline(
         boundary=seen.boundary,
         inferred=seen.inferred,
         comm_s=_comm_seconds(seen, since),
+        ops=read_operators(recording.trace),
+        free_input_s=_free_input_seconds(facts),
     )
 
 
@@ -170,6 +178,17 @@ def _probe_cost(recording: Recording, seen: Folded) -> ProbeCost:
         dropped_steps=seen.dropped_steps,
         faults=tuple(facts.get("faults", ())),
     )
+
+
+def _within_window(raw: array[int]) -> array[int]:
+    """The marks up to the end of the measured window."""
+    end = next((index for index, mark in enumerate(raw) if mark & 255 == WINDOW_END), len(raw))
+    return raw[:end]
+
+
+def _free_input_seconds(facts: Mapping[str, Any]) -> float | None:
+    walls = facts.get("free_input_ns")
+    return median(walls) / 1e9 if walls else None
 
 
 def _comm_seconds(seen: Folded, since: int) -> float | None:

@@ -255,6 +255,17 @@ class Pauses:
 
 
 @dataclass(frozen=True)
+class Operator:
+    """One operator with the sizes it met: its own time, as a share of all operators' time, and calls a step."""
+
+    name: str
+    shapes: str
+    dtype: str
+    share: float
+    calls: int
+
+
+@dataclass(frozen=True)
 class Ops:
     """What kinds of operators a step consists of, seen under torch.profiler after the measured window.
 
@@ -263,10 +274,12 @@ class Ops:
     multiple of 8) are shares of the time in `matmul`.
     """
 
+    top: tuple[Operator, ...] = ()
     pointwise: float | None = None
     matmul: float | None = None
     low_precision: float | None = None
     misaligned: float | None = None
+    device_idle: float | None = None  # share of the profiled time in which the device had nothing to do
 
 
 @dataclass(frozen=True)
@@ -308,6 +321,7 @@ class Timeline:
     inferred: tuple[Stage, ...] = ()  # stages named from gaps between their neighbours
     comm_s: float | None = None  # steady time in collectives on the host's path
     ops: Ops | None = None
+    free_input_s: float | None = None  # a step on a batch that costs nothing, measured by --ceiling
 
     @property
     def steady_steps(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from hotlap import integrations
 from hotlap.discover import units
 from hotlap.launch.doorman import Doorman
-from hotlap.launch.environment import FOLDER, ORIGIN
+from hotlap.launch.environment import FOLDER, ORIGIN, PHASES
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
@@ -50,7 +50,8 @@ class _Arrival:
     def torch_came(self, _: ModuleType) -> None:
         from hotlap.probe.attach import attach
 
-        self._session = attach(self._folder, self._origin)
+        phases = [name for name in os.environ.get(PHASES, "").split(",") if name]
+        self._session = attach(self._folder, self._origin, phases)
         for framework, early in self._early:
             boundary.attempt(framework.attach, early, self._session)
         _report(self._folder, torch=True)

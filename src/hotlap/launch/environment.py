@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 FOLDER = "HOTLAP_PROBE"  # where the children write
 ORIGIN = "HOTLAP_ORIGIN"  # nanoseconds of the monotonic clock that the run's times count from
+PHASES = "HOTLAP_PHASES"  # what is measured after the window, with commas
 _SITE = Path(__file__).parent / "site"
 
 
@@ -17,11 +18,14 @@ def already_inside() -> str | None:
     return os.environ.get(FOLDER)
 
 
-def child_environment(folder: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a probed job."""
+def child_environment(
+    folder: Path, phases: Sequence[str] = (), base: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a probed job; `phases` are what to measure after the window."""
     environment = dict(os.environ if base is None else base)
     python_path = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join([str(_SITE), *([python_path] if python_path else [])])
     environment[FOLDER] = str(folder)
+    environment[PHASES] = ",".join(phases)
     environment[ORIGIN] = str(time.perf_counter_ns())
     return environment

@@ -15,7 +15,9 @@ from hotlap.probe.marks import Kind
 
 _LOOK_EVERY_S = 0.5
 _LEAD_S = 1.5  # seconds that a word to stop needs to reach every rank
-_DEAF_AFTER_S = 20.0  # a script that caught the word to stop and went on
+_DEAF_AFTER_S = (
+    60.0  # a script that caught the word to stop and went on; phases after the window need their time
+)
 _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
 
 

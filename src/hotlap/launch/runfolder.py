@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from hotlap.errors import UsageError
 from hotlap.probe import control
 
 HOME = ".hotlap"
+TRACE = "trace.json"
 _PROBE = "probe"
 _FACTS = ("job.json", "host.json")
 _RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt")
@@ -36,6 +38,14 @@ def create_run(name: str, out: str | None) -> Path:
 
 def probe_folder(run: Path) -> Path:
     return run / _PROBE
+
+
+def keep_trace(run: Path, pids: Iterable[int]) -> None:
+    """The operators' trace of the first rank that has one, for Perfetto."""
+    traces = (run / _PROBE / f"{pid}.trace.json" for pid in pids)
+    found = next((trace for trace in traces if trace.is_file()), None)
+    if found is not None:
+        found.replace(run / TRACE)
 
 
 def remove_probe_files(run: Path) -> None:

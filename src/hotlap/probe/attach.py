@@ -7,17 +7,24 @@ import os
 from pathlib import Path
 
 from hotlap.probe import boundary, calibrate
+from hotlap.probe.epilogue import Epilogue
+from hotlap.probe.phases import phases
 from hotlap.probe.session import Session
 from hotlap.probe.taps import autograd, collector, files, loader, model, optimizer, sync, transfer, worker
 
-_TAPS = (loader, worker, model, autograd, optimizer, transfer, sync, files, collector, calibrate)
+_TAPS = (loader, worker, model, transfer, sync, files, collector, calibrate)
 
 
-def attach(folder: Path, origin: int) -> Session:
+def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:
     """The session of this process; the compiler's tap follows when the compiler is imported."""
     session = Session(folder, origin)
+    epilogue = Epilogue(session)
+    for phase in phases(session, phase_names):
+        epilogue.add(phase)
     for tap in _TAPS:
         boundary.attempt(tap.install, session)
+    for ending_tap in (autograd, optimizer):
+        boundary.attempt(ending_tap.install, session, epilogue)
     os.register_at_fork(before=session.before_fork, after_in_child=session.after_fork_in_child)
     atexit.register(session.end)
     return session

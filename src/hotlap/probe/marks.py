@@ -43,7 +43,7 @@ TRAIN_ON = 134  # a time: model.train() was called
 DROPPED = 135  # steps thinned out to stay within the budget
 FETCH_CPU = 136  # CPU nanoseconds of the fetch before
 ITEMS = 137
-WORKER_ID = 138
+WINDOW_END = 138  # what follows is no longer part of the measured window
 
 TIMED_FACTS = frozenset({EVAL_ON, TRAIN_ON})
 

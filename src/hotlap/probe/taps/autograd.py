@@ -9,19 +9,19 @@ from typing import Any
 import torch
 
 from hotlap.probe import boundary
-from hotlap.probe.control import WindowDone
+from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.marks import Kind
 from hotlap.probe.session import Session
 
 
-def install(session: Session) -> None:
-    around = functools.partial(_around, session)
+def install(session: Session, epilogue: Epilogue) -> None:
+    around = functools.partial(_around, session, epilogue)
     session.wrap(torch.autograd, "backward", around, while_compiling=False)
     session.wrap(torch.autograd, "grad", session.timed(Kind.BACKWARD), while_compiling=False)
     boundary.attempt(_install_collectives, session)
 
 
-def _around(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+def _around(session: Session, epilogue: Epilogue, original: Callable[..., Any]) -> Callable[..., Any]:
     timed = session.timed(Kind.BACKWARD)(original)
     control, sampler = session.control, session.sampler
 
@@ -31,8 +31,7 @@ def _around(session: Session, original: Callable[..., Any]) -> Callable[..., Any
             session.start()
         result = timed(*args, **kwargs)
         if not control.steps and control.backward_made():
-            session.note("window_done", True)
-            raise WindowDone(0)
+            epilogue.step_made()
         return result
 
     return passed

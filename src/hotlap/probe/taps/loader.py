@@ -31,6 +31,7 @@ class LoaderTap:
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.iterators: weakref.WeakKeyDictionary[Any, BatchReader] = weakref.WeakKeyDictionary()
         self.portraits: list[dict[str, Any]] = []
+        self.replayed: Any = None
 
     def number(self, loader: Any) -> int:
         known = self.numbers.get(loader)
@@ -106,12 +107,16 @@ def _around_next(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., 
             return original(self)
         if sampler.idle:
             session.start()
+        if session.replays_batch and tap.replayed is not None:
+            return tap.replayed
         append((now() - origin) << 8 | _ENTER)
         try:
             batch = original(self)
         finally:
             append((now() - origin) << 8 | _LEAVE)
         boundary.attempt(tap.delivered, self, batch)
+        if session.replays_batch:
+            tap.replayed = batch
         return batch
 
     return waited

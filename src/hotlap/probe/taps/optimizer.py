@@ -13,7 +13,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hotlap.probe import boundary, marks
-from hotlap.probe.control import WindowDone
+from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.marks import Kind
 from hotlap.probe.portrait import optimizer_portrait, runtime_portrait
 from hotlap.probe.session import Session, now
@@ -53,11 +53,11 @@ class OptimizerTap:
             listener()
 
 
-def install(session: Session) -> None:
+def install(session: Session, epilogue: Epilogue) -> None:
     tap = OptimizerTap(session)
     session.facts["optimizers"] = tap.portraits
     before = register_optimizer_step_pre_hook(_before(session, tap))
-    after = register_optimizer_step_post_hook(_after(session, tap))
+    after = register_optimizer_step_post_hook(_after(session, tap, epilogue))
     session.on_detach(before.remove)
     session.on_detach(after.remove)
     around = session.timed(Kind.OPTIMIZER)
@@ -87,7 +87,7 @@ def _before(session: Session, tap: OptimizerTap) -> Callable[..., None]:
     return step_begins
 
 
-def _after(session: Session, tap: OptimizerTap) -> Callable[..., None]:
+def _after(session: Session, tap: OptimizerTap, epilogue: Epilogue) -> Callable[..., None]:
     append, origin, control = session.append, session.origin, session.control
     is_compiling = torch.compiler.is_compiling
 
@@ -97,8 +97,7 @@ def _after(session: Session, tap: OptimizerTap) -> Callable[..., None]:
         append((now() - origin) << 8 | _LEAVE)
         tap.ended(optimizer)
         if control.step_made():
-            session.note("window_done", True)
-            raise WindowDone(0)
+            epilogue.step_made()
 
     return step_ends
 
