@@ -46,8 +46,8 @@ class Columns:
             column.append(spent)
         batches = [each for each in segments if each.kind == Kind.DATA and each.loader >= 0]
         self.samples.append(_total(each.samples for each in batches))
-        self.tokens.append(_total(each.tokens for each in batches))
-        self.padded.append(_total(each.padded for each in batches))
+        self.tokens.append(_projected([each.tokens for each in batches]))
+        self.padded.append(_projected([each.padded for each in batches]))
 
     def extend_last(self, stages: Sequence[int]) -> None:
         """Time after the last step that belongs to it."""
@@ -79,7 +79,7 @@ class LoaderUse:
 
     def add(self, segment: Segment) -> None:
         spent = segment.end - segment.start
-        if segment.kind == Kind.LOADER or segment.samples < 0:
+        if segment.opens:
             self.startup_ns += spent
             self.starts.append(segment.start)
             return
@@ -107,3 +107,9 @@ class Folded:
 def _total(values: Iterable[int]) -> int:
     known = [value for value in values if value >= 0]
     return sum(known) if known else -1
+
+
+def _projected(values: Sequence[int]) -> int:
+    """Tokens are counted in some batches only: where gradients are accumulated these speak for the whole step."""
+    known = [value for value in values if value >= 0]
+    return round(sum(known) * len(values) / len(known)) if known else -1

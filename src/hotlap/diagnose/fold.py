@@ -1,7 +1,8 @@
 """From raw marks to steps: exposed time per stage, samples and tokens, compiles and pauses.
 
-The end of a step is the end of `step()` of the optimizer that steps most often (the last one among equals),
-or, in a script without one, the moment after backward when the next batch begins.
+The end of a step is the end of `step()` of the optimizer that steps most often (the last one among equals), or of one
+that steps twice in a row (optimizers that follow one another, in phases or folds). In a script without an optimizer it
+is the moment after backward when the next batch begins.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from hotlap.probe.marks import Kind
 _OVERLAYS = frozenset({Kind.SYNC, Kind.COMPILE, Kind.COLLECT, Kind.COMM, Kind.FETCH, Kind.COLLATE})
 _NEXT_STEP = frozenset({Kind.DATA, Kind.LOADER, Kind.FORWARD, Kind.TRANSFER})
 _MOMENTS = (marks.EVAL_ON, marks.TRAIN_ON)
+# What comes before the first of these is start-up, whatever it prints, moves or schedules.
+_BEGINNINGS = frozenset(
+    {Kind.DATA, Kind.LOADER, Kind.FORWARD, Kind.EVAL_FORWARD, Kind.BACKWARD, Kind.STEP, Kind.VALIDATE}
+)
 _BATCH_FACTS = {
     marks.SAMPLES: "samples",
     marks.TOKENS: "tokens",
@@ -25,11 +30,15 @@ _BATCH_FACTS = {
 }
 
 
-def fold(raw: Sequence[int], end: int | None = None) -> Folded:
-    """Fold the marks of one training process. `end`: when it was cut off, to close what was still open."""
+def fold(raw: Sequence[int], end: int | None = None, *, cut_off: bool = False) -> Folded:
+    """Fold the marks of one training process.
+
+    `end` is when the process ended, to close what was still open; `cut_off` says that it did not end by itself: it was
+    still training then.
+    """
     folding = _Fold(raw)
     folding.feed(raw)
-    return folding.finish(end)
+    return folding.finish(end, cut_off)
 
 
 class _Fold:
@@ -48,9 +57,9 @@ class _Fold:
         self.stack: list[int] = []
         self.segments: list[Segment] = []
         self.fetched: Segment | None = None
-        self.at = self.row_start = self.first = self.step_end = -1
+        self.at = self.row_start = self.first = self.step_end = self.stepped = -1
         self.micro = self.dropped = 0
-        self.compiling = False
+        self.compiling = self.blind = False
 
     def feed(self, raw: Iterable[int]) -> None:
         for mark in raw:
@@ -65,12 +74,19 @@ class _Fold:
                 self._enter(kind, value)
 
     def _enter(self, kind: int, t: int) -> None:
+        if self.first < 0:
+            if kind not in _BEGINNINGS:
+                return
+            self.first = self.row_start = self.at = t
         if not self.by_optimizer and self.micro and kind in _NEXT_STEP and not self.stack:
             self._close_row(t)
         self._advance(t)
         self.stack.append(kind)
 
     def _leave(self, kind: int, t: int) -> None:
+        if self.first < 0:
+            return
+        inner, known = self._innermost(), len(self.segments)
         self._advance(t)
         if kind in self.stack:
             while self.stack.pop() != kind:
@@ -79,15 +95,17 @@ class _Fold:
             self.micro += 1
         elif kind == Kind.STEP:
             self.step_end = t
-        elif kind in (Kind.DATA, Kind.LOADER) and self.segments:
+        elif kind in (Kind.DATA, Kind.LOADER):
+            if len(self.segments) == known:  # it took no time, and still has facts of its own
+                self.segments.append(Segment(t, t, inner))
             self.fetched = self.segments[-1]
+            self.fetched.opens = kind == Kind.LOADER
 
     def _advance(self, t: int) -> None:
         """What ran until `t` was the innermost open kind."""
-        if self.first < 0:
-            self.first = self.row_start = self.at = t
         if t > self.at:
-            self.segments.append(Segment(self.at, t, self._innermost()))
+            if not self.blind:
+                self.segments.append(Segment(self.at, t, self._innermost()))
             self.at = t
 
     def _innermost(self) -> int:
@@ -107,11 +125,13 @@ class _Fold:
 
     def _fact(self, code: int, value: int) -> None:
         if code in _MOMENTS:
-            self._advance(value)
-            self.segments.append(Segment(value, value, code))
+            if self.first >= 0:
+                self._advance(value)
+                self.segments.append(Segment(value, value, code))
         elif code == marks.OPTIMIZER_ID:
-            if value == self.pacemaker and self.step_end >= 0:
+            if value in (self.pacemaker, self.stepped):
                 self._close_row(self.step_end)
+            self.stepped = value
         elif code == marks.DROPPED:
             self._skip(value)
         elif code in _BATCH_FACTS and self.fetched is not None:
@@ -123,11 +143,17 @@ class _Fold:
         self.stack.clear()
         self.segments.clear()
         self.open_overlays.clear()
-        self.row_start = -1
-        self.at = 1 << 62
+        self.fetched = None
+        self.step_end = -1
+        self.micro = 0
+        self.blind = True
 
     def _close_row(self, t: int) -> None:
-        if self.row_start >= 0:
+        if self.blind:
+            self.dropped += 1  # its beginning is among what was dropped
+            if t < 0:
+                return
+        else:
             self._advance(t)
             name_gaps(self.segments, self.traits)
             row = self._book(self.segments)
@@ -135,6 +161,7 @@ class _Fold:
         self.at = self.row_start = t
         self.segments = []
         self.micro = 0
+        self.blind = False
         self.compiling = Kind.COMPILE in self.open_overlays
 
     def _book(self, segments: Iterable[Segment]) -> list[int]:
@@ -149,8 +176,8 @@ class _Fold:
                 self.loaders.setdefault(segment.loader, LoaderUse()).add(segment)
         return totals
 
-    def finish(self, end: int | None) -> Folded:
-        self._close_tail(end)
+    def finish(self, end: int | None, cut_off: bool) -> Folded:
+        self._close_tail(end, cut_off)
         return Folded(
             columns=self.columns,
             loaders=self.loaders,
@@ -164,17 +191,23 @@ class _Fold:
             dropped_steps=self.dropped,
         )
 
-    def _close_tail(self, end: int | None) -> None:
-        """After the last step: a stall it was cut off in, or the validation and checkpoint that belong to it."""
-        if self.row_start < 0 or not self.columns.wall:
+    def _close_tail(self, end: int | None, cut_off: bool) -> None:
+        """After the last step: a stall it was cut off in, or the validation and checkpoint that belong to it.
+
+        What a script does without a name after its last step (plots, a summary) belongs to no step.
+        """
+        if self.blind or not self.columns.wall:
             return
-        if self.stack and end is not None:
+        if end is not None and (self.stack or cut_off):
             self._advance(end)
-        name_gaps(self.segments, self.traits)
-        totals = self._book(self.segments)
+        name_gaps(self.segments, self.traits, cut_off)
+        placed = len(self.spans)
+        totals = self._book([each for each in self.segments if cut_off or each.kind != GAP])
         usual = sorted(self.columns.wall)[len(self.columns.wall) // 2]
         if max(totals) > usual:
             self.columns.extend_last(totals)
+        else:
+            del self.spans[placed:]
 
 
 def _pacemaker(steps: Counter[int]) -> int:

@@ -63,6 +63,7 @@ class Segment:
     tokens: int = -1
     padded: int = -1
     loader: int = -1
+    opens: bool = False  # iter(loader), rather than one batch of it
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,14 @@ class Traits:
     inferred: set[Stage] = field(default_factory=set)
 
 
-def name_gaps(segments: list[Segment], traits: Traits) -> None:
-    """Rename segments in place until only true gaps are left as GAP."""
+def name_gaps(segments: list[Segment], traits: Traits, cut_off: bool = False) -> None:
+    """Rename segments in place until only true gaps are left as GAP.
+
+    With `cut_off` the last segment ends where the run was cut off: the next thing would have been a forward pass.
+    """
     _find_validation(segments)
     _eval_forwards_are_forwards(segments)
-    following = _next_anchors(segments)
+    following = _next_anchors(segments, Kind.FORWARD if cut_off else GAP)
     forwards = any(each.kind == Kind.FORWARD for each in segments)
     before, backward_seen = GAP, False
     for segment, after in zip(segments, following, strict=True):
@@ -110,8 +114,8 @@ def _name(before: int, after: int, backward_seen: bool, forwards: bool, traits: 
     return GAP
 
 
-def _next_anchors(segments: Sequence[Segment]) -> list[int]:
-    following, after = [GAP] * len(segments), GAP
+def _next_anchors(segments: Sequence[Segment], after: int) -> list[int]:
+    following = [GAP] * len(segments)
     for index in range(len(segments) - 1, -1, -1):
         following[index] = after
         if segments[index].kind in _ANCHORS:
@@ -153,7 +157,9 @@ def _end_of_validation(segments: Sequence[Segment], opened: int, closed: int) ->
             return index + 1
         if segment.kind == Kind.EVAL_FORWARD:
             break
-        if (segment.kind == Kind.DATA and segment.samples >= 0) or (segment.kind == Kind.LOADER and end < closed):
+        if (segment.kind == Kind.DATA and segment.samples >= 0) or (
+            segment.kind == Kind.LOADER and end < closed
+        ):
             end = index
     return end
 
