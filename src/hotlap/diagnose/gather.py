@@ -11,6 +11,7 @@ from typing import Any
 
 from hotlap.diagnose import describe
 from hotlap.diagnose.columns import Folded
+from hotlap.diagnose.device import book_waits
 from hotlap.diagnose.fold import fold
 from hotlap.diagnose.lines import hot_lines, merge
 from hotlap.diagnose.operators import read_operators
@@ -84,6 +85,7 @@ def _timeline(
     facts = recording.facts
     done = facts.get("window_done", False)
     seen = fold(_within_window(recording.marks), None if done else facts.get("ended_at", end))
+    book_waits(seen, recording.marks)
     steps = seen.columns.steps()
     steady = steady_from(steps.wall, seen.columns.compiled)
     since = steps.start[steady] if steady < len(steps) else seen.last

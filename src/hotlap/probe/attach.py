@@ -6,13 +6,13 @@ import atexit
 import os
 from pathlib import Path
 
-from hotlap.probe import boundary, calibrate
+from hotlap.probe import boundary, calibrate, device
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.phases import phases
 from hotlap.probe.session import Session
 from hotlap.probe.taps import autograd, collector, files, loader, model, optimizer, sync, transfer, worker
 
-_TAPS = (loader, worker, model, transfer, sync, files, collector, calibrate)
+_TAPS = (loader, worker, model, transfer, sync, files, collector, calibrate, device)
 
 
 def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:

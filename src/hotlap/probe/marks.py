@@ -44,8 +44,9 @@ DROPPED = 135  # steps thinned out to stay within the budget
 FETCH_CPU = 136  # CPU nanoseconds of the fetch before
 ITEMS = 137
 WINDOW_END = 138  # what follows is no longer part of the measured window
-
-TIMED_FACTS = frozenset({EVAL_ON, TRAIN_ON})
+DEVICE_FORWARD = 139  # a time: the device has finished what was queued of forward
+DEVICE_BACKWARD = 140
+DEVICE_OPTIMIZER = 141
 
 
 def enter(kind: Kind) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class CeilingPhase:
     def end(self) -> None:
         self._session.replays_batch = False
         ends = self._ends[_SETTLING:]
-        walls = sorted(after - before for before, after in zip(ends, ends[1:], strict=False))
+        walls = sorted(after - before for before, after in itertools.pairwise(ends))
         if walls:
             self._session.note("free_input_ns", walls)
 

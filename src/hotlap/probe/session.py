@@ -51,6 +51,7 @@ class Session:
         self.step_begins: list[Callable[[], None]] = []  # called before each optimizer step, after its end
         self.step_ends: list[Callable[[], None]] = []
         self.control = Control(folder)
+        self.device: Any = None  # a DeviceClock, once the script uses a device
         self.replays_batch = False  # loaders hand out the same batch again: input costs nothing
         self._undo: list[Callable[[], None]] = []
         self._pausable: list[tuple[Any, str, Any, Any]] = []

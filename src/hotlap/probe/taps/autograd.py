@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hotlap.probe import boundary
+from hotlap.probe import boundary, marks
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.marks import Kind
 from hotlap.probe.session import Session
@@ -29,6 +29,8 @@ def _around(session: Session, epilogue: Epilogue, original: Callable[..., Any]) 
     def passed(*args: Any, **kwargs: Any) -> Any:
         if sampler.idle:
             session.start()
+        if session.device is not None:
+            boundary.attempt(session.device.lap, marks.DEVICE_FORWARD)
         result = timed(*args, **kwargs)
         if not control.steps and control.backward_made():
             epilogue.step_made()

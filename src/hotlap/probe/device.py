@@ -1,0 +1,79 @@
+"""Times asynchronous device work with events, and never makes the host wait for them.
+
+An event is recorded where the host hands over: before backward (all of forward is queued), before the optimizer's step,
+after it. Whether it has completed is asked at later steps. The moment of completion is put on the host's clock by a
+first event that was seen to complete at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from hotlap.probe import marks
+from hotlap.probe.session import Session, now
+
+_MOST_PENDING = 256  # a device that far behind will not be followed further
+_ANCHOR_WITHIN_NS = 100_000  # an event that completes within this found the device idle
+
+
+class DeviceClock:
+    """When the device finished each part of a step, as marks on the host's clock."""
+
+    def __init__(self, session: Session, make_event: Callable[[], Any]) -> None:
+        self._append, self._origin = session.append, session.origin
+        self._make_event = make_event  # of torch.cuda.Event: record, query, elapsed_time
+        self._anchor: tuple[Any, int] | None = None
+        self._pending: deque[tuple[int, Any]] = deque()
+
+    def lap(self, code: int) -> None:
+        """The host has queued all of one part (`code` says which) and goes on."""
+        if self._anchor is None and not self._find_anchor():
+            return
+        if len(self._pending) < _MOST_PENDING:
+            event = self._make_event()
+            event.record()
+            self._pending.append((code, event))
+
+    def drain(self) -> None:
+        """Write down what has completed by now."""
+        if self._anchor is None:
+            return
+        first, host = self._anchor
+        while self._pending and self._pending[0][1].query():
+            code, event = self._pending.popleft()
+            completed = host + int(first.elapsed_time(event) * 1e6)
+            self._append((completed - self._origin) << 8 | code)
+
+    def _find_anchor(self) -> bool:
+        event = self._make_event()
+        recorded = now()
+        event.record()
+        while now() - recorded < _ANCHOR_WITHIN_NS:
+            if event.query():
+                self._anchor = (event, (recorded + now()) // 2)
+                return True
+        return False
+
+
+def install(session: Session) -> None:
+    """Starts with the first step of a script that uses CUDA."""
+    import torch
+
+    def begin() -> None:
+        if session.device is None and torch.cuda.is_available() and torch.cuda._initialized:
+            session.device = DeviceClock(session, lambda: torch.cuda.Event(enable_timing=True))
+
+    def step_ended() -> None:
+        if session.device is not None:
+            session.device.lap(marks.DEVICE_OPTIMIZER)
+            session.device.drain()
+
+    def step_begins() -> None:
+        begin()
+        if session.device is not None:
+            session.device.lap(marks.DEVICE_BACKWARD)
+
+    session.step_begins.append(step_begins)
+    session.step_ends.append(step_ended)
