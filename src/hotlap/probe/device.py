@@ -61,9 +61,11 @@ def install(session: Session) -> None:
     """Starts with the first step of a script that uses CUDA."""
     import torch
 
+    make_event: Any = torch.cuda.Event
+
     def begin() -> None:
         if session.device is None and torch.cuda.is_available() and torch.cuda._initialized:
-            session.device = DeviceClock(session, lambda: torch.cuda.Event(enable_timing=True))
+            session.device = DeviceClock(session, lambda: make_event(enable_timing=True))
 
     def step_ended() -> None:
         if session.device is not None:
