@@ -28,8 +28,10 @@ class CommExposed(Rule):
     cause = Cause.COMM_EXPOSED
 
     def examine(self, sight: Sight) -> Finding | None:
+        if sight.timeline.world < 2:
+            return None
         seen = [each for each in (_exchange(timeline) for timeline in sight.timelines) if each is not None]
-        if sight.timeline.world < 2 or not seen:
+        if not seen:
             return None
         share, comm_ms = min(seen)
         evidence: Evidence = {

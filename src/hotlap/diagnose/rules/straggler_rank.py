@@ -34,6 +34,8 @@ class StragglerRank(Rule):
     outranks = frozenset({Cause.INPUT_STARVED, Cause.COMM_EXPOSED, Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND})
 
     def examine(self, sight: Sight) -> Finding | None:
+        if len(sight.timelines) < 2:
+            return None
         own, *rest = own_work_ms(sight.timelines)
         others = [work for work in rest if work is not None]
         if own is None or not others or not sight.summary.step_ms:
