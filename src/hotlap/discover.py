@@ -27,6 +27,12 @@ def units(package: ModuleType, kind: type[Unit], group: str = "") -> list[Unit]:
     return found
 
 
+def unit(package: ModuleType, kind: type[Unit], name: str) -> Unit:
+    """The unit of one file, without importing its neighbours; the file is called as the unit's id, with _ for -."""
+    module = importlib.import_module(f"{package.__name__}.{name.replace('-', '_')}")
+    return _own_classes(module, kind)[0]()
+
+
 def pick(what: str, wanted: str, known: Iterable[str]) -> str:
     """`wanted` if it is known; else an error with the nearest known name."""
     names = sorted(known)

@@ -18,7 +18,6 @@ from hotlap.facts.arrow import read_timelines, write_timelines
 from hotlap.facts.diagnosis import Diagnosis
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
-from hotlap.facts.pace import by_pace
 from hotlap.facts.timeline import Ending, Gauge, Timeline
 from hotlap.launch import runfolder
 from hotlap.report.view import profile_view
@@ -88,7 +87,7 @@ def view_of(run: Path, *, again: bool = False) -> Mapping[str, Any]:
     job, host = codec.read_json(run / "job.json", Job), codec.read_json(run / "host.json", Host)
     seen = _stored_timelines(run)
     diagnosis = _diagnosed(run, seen, host) if again else _stored_diagnosis(run)
-    view = profile_view(job, host, by_pace(seen), diagnosis, str(run))
+    view = profile_view(job, host, seen, diagnosis, str(run))
     if again and (run / REPORT).exists():
         write_report(run, view)  # the old one tells the old diagnosis
     return view
@@ -146,7 +145,7 @@ def _writing(run: Path) -> Iterator[None]:
 
 def _conclude(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapping[str, Any]:
     write_timelines(run / "timeline.arrow", seen)
-    view = profile_view(job, host, by_pace(seen), _diagnosed(run, seen, host), str(run))
+    view = profile_view(job, host, seen, _diagnosed(run, seen, host), str(run))
     try:
         write_report(run, view)
     except Exception as fault:  # what was measured, maybe for hours, is not lost over its picture

@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, rest = _split_command(parser, words)
         options = parser.parse_args(command)
         options.command_words = rest
+        options.own_process = argv is None
         if not hasattr(options, "run"):
             parser.print_help()
             return 0

@@ -57,21 +57,21 @@ def drawn(parts: Iterable[RenderableType], colour: bool) -> str:
     return "\n".join(wrapping.finished(line).rstrip() for line in sheet.getvalue().split("\n"))
 
 
-def section(part: Section, ascii_only: bool, say: Phrases) -> Iterable[RenderableType]:
-    """A heading with its sentences, its table and its small print."""
+def section(part: Section, ascii_only: bool, say: Phrases, most: int = MOST_ROWS) -> Iterable[RenderableType]:
+    """A heading with its sentences, its table and its small print; `most` of either are shown."""
     yield ""
     yield text(part.title, "bold")
-    most = MOST_LINES if part.id == "lines" else MOST_ROWS
+    most = min(most, MOST_LINES) if part.id == "lines" else most
     yield from (indented(text(sentence)) for sentence in part.sentences[:most])
     if part.table is not None:
-        yield indented(_table(part.table, ascii_only))
+        yield indented(_table(part.table, ascii_only, most))
     hidden = max(len(part.sentences), len(part.table.rows) if part.table else 0) - most
     if hidden > 0:
         yield indented(text(say("more", count=hidden), "dim"))
     yield from (indented(text(note, "dim")) for note in part.notes)
 
 
-def _table(table: Table, ascii_only: bool) -> RenderableType:
+def _table(table: Table, ascii_only: bool, most: int) -> RenderableType:
     from rich.table import Table as RichTable
 
     drawn = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
@@ -79,7 +79,7 @@ def _table(table: Table, ascii_only: bool) -> RenderableType:
         right = column.kind is Kind.NUMBER
         drawn.add_column(text(title), justify="right" if right else "left", no_wrap=right, overflow="fold")
     width = BAR if len(table.columns) <= 6 else NARROW_BAR
-    for row in table.rows[:MOST_ROWS]:
+    for row in table.rows[:most]:
         drawn.add_row(*(_cell(cell, width, ascii_only) for cell in row))
     return drawn
 

@@ -32,6 +32,7 @@ WRITTEN: Mapping[str, Callable[[float], str]] = {
     "s": units.duration,
     "share": lambda value: "<0.1 %" if 0 < abs(value) < 0.0005 else units.share(value),
     "size": units.size,
+    "times": lambda value: f"{value:.2f}x",
     "us": lambda value: units.duration(value / 1e6),
 }
 
