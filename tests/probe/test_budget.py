@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_slow_steps_are_kept_in_runs_of_consecutive_ones():
     """Each offer is less than one step: alternating them would leave no whole step."""
     budget = Budget(1 << 20)
     verdicts = [budget.admits(64) for _ in range(100_000)]
-    changes = sum(one != other for one, other in zip(verdicts, verdicts[1:], strict=False))
+    changes = sum(one != other for one, other in itertools.pairwise(verdicts))
     assert not all(verdicts)
     assert sum(verdicts) / (changes / 2) > 100
 
