@@ -6,9 +6,9 @@ from array import array
 
 import pytest
 
-from hotlap.diagnose.device import book_waits
+from hotlap.diagnose.device import book_waits, with_device_memory
 from hotlap.diagnose.fold import fold
-from hotlap.facts.timeline import Stage
+from hotlap.facts.timeline import Gauge, Stage
 from hotlap.probe import device, marks
 from hotlap.probe.marks import Kind
 
@@ -137,3 +137,17 @@ def test_without_device_events_nothing_moves():
     before = [list(column) for column in seen.columns.stages]
     book_waits(seen, raw)
     assert [list(column) for column in seen.columns.stages] == before
+
+
+def test_the_allocators_figures_reach_the_gauges(stand_in):
+    session = Session()
+    clock = device.DeviceClock(session, stand_in.event)
+    session.append(5 * MS << 8 | marks.leave(Kind.STEP))
+    clock.weigh(lambda: 300, lambda: 500)
+    clock.weigh(lambda: 999, lambda: 999)  # too soon after the first
+    gauges = [
+        Gauge(t=t, rss=1, cpu=0.0, workers_cpu=0.0, foreign_cpu=0.0, iowait=0.0) for t in (4 * MS, 6 * MS)
+    ]
+    before, after = with_device_memory(gauges, session.buffer)
+    assert before.cuda_allocated is None
+    assert (after.cuda_allocated, after.cuda_reserved) == (300, 500)

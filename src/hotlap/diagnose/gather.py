@@ -11,7 +11,7 @@ from typing import Any
 
 from hotlap.diagnose import describe
 from hotlap.diagnose.columns import Folded
-from hotlap.diagnose.device import book_waits
+from hotlap.diagnose.device import book_waits, with_device_memory
 from hotlap.diagnose.fold import fold
 from hotlap.diagnose.lines import hot_lines, merge
 from hotlap.diagnose.operators import read_operators
@@ -108,7 +108,7 @@ def _timeline(
         lines=tuple(_main_lines(recording, seen, since) + worker_lines),
         syncs=describe.syncs(facts),
         cadences=describe.cadences(steps, steady),
-        gauges=tuple(gauges),
+        gauges=with_device_memory(gauges, recording.marks),
         pauses=describe.pauses(seen.overlays[Kind.COLLECT], since),
         epochs=max((each.get("epochs", 0) for each in facts.get("loaders", ())), default=0),
         boundary=seen.boundary,

@@ -15,6 +15,7 @@ from hotlap.probe import marks
 from hotlap.probe.session import Session, now
 
 _MOST_PENDING = 256  # a device that far behind will not be followed further
+_WEIGH_EVERY_NS = 500_000_000
 _ANCHOR_WITHIN_NS = 100_000  # an event that completes within this found the device idle
 
 
@@ -25,6 +26,7 @@ class DeviceClock:
         self._append, self._origin = session.append, session.origin
         self._make_event = make_event  # of torch.cuda.Event: record, query, elapsed_time
         self._anchor: tuple[Any, int] | None = None
+        self._weighed = 0
         self._pending: deque[tuple[int, Any]] = deque()
 
     def lap(self, code: int) -> None:
@@ -45,6 +47,13 @@ class DeviceClock:
             code, event = self._pending.popleft()
             completed = host + int(first.elapsed_time(event) * 1e6)
             self._append((completed - self._origin) << 8 | code)
+
+    def weigh(self, allocated: Callable[[], int], reserved: Callable[[], int]) -> None:
+        """Write down the allocator's figures, twice a second at most: they are counters, asking waits for nothing."""
+        if now() - self._weighed > _WEIGH_EVERY_NS:
+            self._weighed = now()
+            self._append(allocated() << 8 | marks.DEVICE_ALLOCATED)
+            self._append(reserved() << 8 | marks.DEVICE_RESERVED)
 
     def _find_anchor(self) -> bool:
         event = self._make_event()
@@ -71,6 +80,7 @@ def install(session: Session) -> None:
         if session.device is not None:
             session.device.lap(marks.DEVICE_OPTIMIZER)
             session.device.drain()
+            session.device.weigh(torch.cuda.memory_allocated, torch.cuda.memory_reserved)
 
     def step_begins() -> None:
         begin()

@@ -47,6 +47,8 @@ WINDOW_END = 138  # what follows is no longer part of the measured window
 DEVICE_FORWARD = 139  # a time: the device has finished what was queued of forward
 DEVICE_BACKWARD = 140
 DEVICE_OPTIMIZER = 141
+DEVICE_ALLOCATED = 142  # bytes, after the mark before
+DEVICE_RESERVED = 143
 
 
 def enter(kind: Kind) -> int:

@@ -113,7 +113,6 @@ def runtime_portrait() -> dict[str, Any]:
         "backend": distributed.get_backend() if active else None,
         "rank": distributed.get_rank() if active else None,
         "world": distributed.get_world_size() if active else None,
-        "cuda_peak": torch.cuda.max_memory_allocated() if torch.cuda._initialized else None,
     }
 
 
