@@ -22,9 +22,8 @@ _FIRST_INTERVAL_S = 0.01  # a window of a second or two must give enough samples
 _LATER_INTERVAL_S = 0.05  # a long run has time; its cost must vanish
 _FIRST_SAMPLES = 1000
 _FLUSH_EVERY_S = 0.25
-_FIRST_FACTS_S = (
-    1.0  # then after twice as long each time: a killed run is described, a long one pays next to nothing
-)
+# Then after twice as long each time: a killed run is described, a long one pays next to nothing.
+_FIRST_FACTS_S = 1.0
 _LONGEST_FACTS_S = 60.0
 _MOST_LINES = 4096
 _MOST_DEPTH = 60
@@ -34,7 +33,7 @@ LINE_BITS = 16
 
 
 class Sampler:
-    """Samples the thread that called `start` last."""
+    """Samples the thread that `start` named last."""
 
     def __init__(self, path: Path, origin: int, marks: Ring, write_facts: Callable[[], Any]) -> None:
         self._origin = origin
@@ -58,9 +57,9 @@ class Sampler:
         self._cpu_ns = 0
         self.idle = True
 
-    def start(self) -> None:
-        """Watch the calling thread."""
-        self._watched = threading.get_ident()
+    def start(self, thread: int) -> None:
+        """Watch the thread of this identity."""
+        self._watched = thread
         self.idle = False
         if self._thread is None:
             self._gate = threading.Lock()
@@ -82,6 +81,7 @@ class Sampler:
 
     def _run(self, gate: threading.Lock) -> None:
         flushed = described = time.monotonic()
+        used_before = self._cpu_ns
         interval, patience = _FIRST_INTERVAL_S, _FIRST_FACTS_S
         while not gate.acquire(timeout=interval):  # one call into C: cheaper than an Event
             boundary.attempt(self._look)
@@ -89,12 +89,13 @@ class Sampler:
             if moment - flushed > _FLUSH_EVERY_S:
                 flushed = moment
                 boundary.attempt(self._marks.flush)
+                boundary.attempt(self._ring.flush)
             if moment - described > patience:
                 described, patience = moment, min(patience * 2, _LONGEST_FACTS_S)
                 self._write_facts()
             if len(self._ring.buffer) + self._ring.count > _FIRST_SAMPLES:
                 interval = _LATER_INTERVAL_S
-            self._cpu_ns = time.thread_time_ns()
+            self._cpu_ns = used_before + time.thread_time_ns()
 
     def _look(self) -> None:
         moment = time.perf_counter_ns() - self._origin
@@ -108,9 +109,9 @@ class Sampler:
         key = (frame.f_code, frame.f_lineno, callee, leaf.f_code)
         line = self._lines.get(key)
         if line is None:
-            line = min(len(self._table), _MOST_LINES - 1)
-            self._lines[key] = line
-            if len(self._table) < _MOST_LINES:
+            line = len(self._table)
+            if line < _MOST_LINES:
+                self._lines[key] = line
                 self._table.append(describe(frame, callee, leaf.f_code))
         return line
 
@@ -124,9 +125,8 @@ class Sampler:
             if self._user.owns(frame.f_code):
                 return frame, callee
             name = frame.f_code.co_qualname
-            if "<locals>" not in name and not self._user.is_probe(
-                frame.f_code
-            ):  # a decorator's wrapper says nothing
+            wrapper = "<locals>" in name  # a decorator's, which says nothing
+            if not wrapper and not self._user.is_probe(frame.f_code):
                 callee = name
             frame = frame.f_back
         return leaf, ""

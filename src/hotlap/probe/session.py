@@ -92,9 +92,16 @@ class Session:
         """A fact about the mark before."""
         self.append(value << 8 | code)
 
+    def train_here(self) -> None:
+        """The calling thread makes a step: it is the one on the critical path."""
+        if self.thread != get_ident():
+            self.thread = get_ident()
+            if not self.sampler.idle:
+                self.sampler.start(self.thread)
+
     def start(self) -> None:
         """The script begins to train, or goes on after a fork."""
-        self.sampler.start()
+        self.sampler.start(self.thread)
         for listener in self.first_batch:
             boundary.attempt(listener)
         self.first_batch.clear()

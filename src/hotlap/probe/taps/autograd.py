@@ -27,6 +27,8 @@ def _around(session: Session, epilogue: Epilogue, original: Callable[..., Any]) 
 
     @functools.wraps(original)
     def passed(*args: Any, **kwargs: Any) -> Any:
+        if not control.steps:
+            session.train_here()
         if sampler.idle:
             session.start()
         if session.device is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class ModelTap:
         self.taps = [tap for tap in self.taps if tap.module() is not None]
 
     def hold(self, module: Module) -> None:
-        tap = RootTap(module, module.__dict__.get(_SLOT), self.session.append, self.session.origin)
+        tap = RootTap(module, module.__dict__.get(_SLOT), self.session)
         module.__dict__[_SLOT] = tap
         self.taps.append(tap)
 
@@ -122,7 +123,7 @@ def _around_compile(tap: ModelTap, original: Callable[..., None]) -> Callable[..
 def _around_train(tap: ModelTap, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def switched(self: Module, mode: bool = True) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or get_ident() != tap.session.thread:
             return original(self, mode)
         if not tap.switching:
             tap.session.mark(marks.TRAIN_ON if mode else marks.EVAL_ON)
@@ -141,9 +142,9 @@ def _around_replicate(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def replicated(self: Module) -> Any:
         replica = original(self)
-        slot = replica.__dict__.get(_SLOT)
-        if isinstance(slot, RootTap):
-            replica.__dict__.pop(_SLOT)
+        tap = replica.__dict__.get(_SLOT)
+        if isinstance(tap, RootTap):
+            replica.__dict__[_SLOT] = tap.compiled
         return replica
 
     return replicated

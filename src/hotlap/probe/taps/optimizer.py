@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -78,7 +77,7 @@ def _before(session: Session, tap: OptimizerTap) -> Callable[..., None]:
     def step_begins(*_: Any) -> None:
         if is_compiling():
             return
-        session.thread = get_ident()
+        session.train_here()
         if sampler.idle:
             session.start()
         tap.begins()

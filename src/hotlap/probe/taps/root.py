@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
 
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
+from hotlap.probe.session import Session
 
 _ENTER, _LEAVE = marks.enter(Kind.FORWARD), marks.leave(Kind.FORWARD)
 _ENTER_EVAL, _LEAVE_EVAL = marks.enter(Kind.EVAL_FORWARD), marks.leave(Kind.EVAL_FORWARD)
@@ -27,20 +29,20 @@ class RootTap:
         self,
         module: torch.nn.Module,
         compiled: Callable[..., Any] | None,
-        append: Callable[[int], None],
-        origin: int,
+        session: Session,
     ) -> None:
         self.module = weakref.ref(module)
         self.compiled = compiled
-        self.append = append
-        self.origin = origin
+        self.session = session
+        self.append = session.append
+        self.origin = session.origin
         self.described = False
         self.autocast: str | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module: Any = self.module()
         call = self.compiled or module._call_impl
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or get_ident() != self.session.thread:
             return call(*args, **kwargs)
         if not self.described:
             self._first_call()

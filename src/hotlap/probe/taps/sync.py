@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -27,7 +29,7 @@ _CALLS = {
     "__format__": "format",
 }
 _ENTER, _LEAVE = marks.enter(Kind.SYNC), marks.leave(Kind.SYNC)
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH = str(Path(torch.__file__).parent) + os.sep
 _MOST_PLACES = 1024
 _MOST_PER_STEP = 64  # beyond that only counted: a loop over `.item()` must not pay for being watched
 _MOST_DEPTH = 12
@@ -82,18 +84,16 @@ def install(session: Session) -> None:
 
 
 def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    append, origin = tap.session.append, tap.session.origin
+    session, append, origin = tap.session, tap.session.append, tap.session.origin
 
     @functools.wraps(original)
     def waited(*args: Any, **kwargs: Any) -> Any:
-        if tap.inside:
+        if tap.inside or get_ident() != session.thread:
             return original(*args, **kwargs)
         tap.in_step += 1
         frame = sys._getframe(1)
         if frame.f_code.co_filename.startswith(_TORCH):
-            return original(
-                *args, **kwargs
-            )  # torch's own look at its own value (an optimizer's step counter)
+            return original(*args, **kwargs)  # torch looks at a value of its own, such as a step counter
         tap.inside = True  # printing a tensor calls .item() for each element
         started = now()
         try:

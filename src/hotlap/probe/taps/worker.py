@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from torch.utils.data._utils import fetch, worker
@@ -66,7 +67,8 @@ class _ListenedCollate:
 def _around_worker(session: Session, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def looped(*args: Any, **kwargs: Any) -> None:
-        boundary.attempt(session.sampler.start)
+        session.thread = get_ident()
+        boundary.attempt(session.sampler.start, session.thread)
         session.facts["role"] = "worker"
         session.facts["started_at"] = now() - session.origin
         try:
