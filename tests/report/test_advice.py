@@ -68,5 +68,5 @@ def test_a_job_is_typed_as_profile_takes_it(argv, typed):
 
 
 def test_a_run_folder_with_blanks_is_quoted(views):
-    view = {**views["healthy"], "run": "my runs/1; rm -rf x"}
+    view = {**views["healthy"], "run_shown": "my runs/1; rm -rf x"}
     assert shlex.split(lines(view)[0]) == ["hotlap", "report", "my runs/1; rm -rf x", "--open"]

@@ -17,7 +17,7 @@ CHINESE = re.compile("[\u4e00-\u9fff]")
 # The same in every language: names of machines, settings of torch, and pure arrangements of figures.
 SAME = re.compile(
     r"knob\.|column\.rank|host\.(cpu|gpu|shm|cpu_formats|gpu_figures|storage_figures)$|word\.(shm|foreach)|section\.cpu$"
-    r"|html\.(axis_memory|cpu_iowait|tokens_per_s)|verdict\.(also_one|without_share)|workers\.of_loader"
+    r"|html\.(axis_memory|cpu_iowait|tokens_per_s)|verdict\.(also_one|without_share)|workers\.of_loader|lines\.through"
 )
 
 
@@ -92,6 +92,30 @@ def test_what_was_not_measured_is_said_or_left_away(monkeypatch):
     assert say("test", b=None, c="") == "a not measured."
     assert say("test", a=float("nan"), b=float("inf")) == "a not measured."
     assert say("test", a=0, b=0, c=0) == "a 0 us, b 0 %, c 0."
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(1, "1 step is"), (0, "0 steps are"), (2, "2 steps are"), (None, "not measured steps are")],
+)
+def test_one_is_not_many(monkeypatch, count, shown):
+    monkeypatch.setitem(texts("en"), "test", "{n:count} {n?step is|steps are}")
+    assert Phrases("en")("test", n=count) == shown
+
+
+def test_no_count_stands_before_a_plural_that_cannot_change():
+    """`1 epochs` reads badly: `{epochs:count} {epochs?epoch|epochs}`."""
+    several = {
+        "diff.batch",
+        "diff.no_proof",
+        "html.bucket",
+        "why.straggler-rank",
+        "why.comm-exposed",
+        "why.step-outliers",
+        "why.repeated-work",
+    }
+    odd = [key for key, text in texts("en").items() if re.search(r"\{\w+:count\} (steady )?[a-z]+s\b", text)]
+    assert set(odd) <= several
 
 
 def test_values_are_not_read_as_texts(monkeypatch):

@@ -7,7 +7,18 @@ import dataclasses
 import pytest
 
 from hotlap.facts.host import Gpu, Storage
-from hotlap.facts.timeline import Dataset, Gauge, Loader, Pauses, ProbeCost, Stage, Worker
+from hotlap.facts.timeline import (
+    Dataset,
+    Gauge,
+    HotLine,
+    Loader,
+    Pauses,
+    Place,
+    ProbeCost,
+    Stage,
+    SyncPoint,
+    Worker,
+)
 from hotlap.report.document import Kind
 from hotlap.report.locale import Phrases
 from hotlap.report.sections import build
@@ -28,7 +39,7 @@ def test_what_was_not_measured_has_no_section_or_says_so(views):
 
 def test_sections_come_in_the_order_of_the_report(views):
     assert list(sections(views["data-bound"])) == [
-        "stages", "warmup", "occasional", "memory", "cpu", "loaders", "workers", "lines", "syncs",
+        "stages", "lines", "syncs", "workers", "loaders", "occasional", "memory", "cpu", "warmup",
     ]  # fmt: skip
 
 
@@ -122,5 +133,63 @@ def test_an_occasional_stage_without_a_cadence_came_once(views):
         "place": None,
         "stage": Stage.CHECKPOINT,
     }
-    row = sections({**views["data-bound"], "cadences": [cadence]})["occasional"].table.rows[0]
-    assert row[:2] == ("checkpoint", "once") and row[-1] == ""
+    table = sections({**views["data-bound"], "cadences": [cadence]})["occasional"].table
+    assert table.rows[0][:2] == ("checkpoint", "once")
+    assert "place" not in [column.title for column in table.columns], "a column without a single place"
+
+
+def hot(callee: str, inner: str = "", stage: Stage = Stage.FORWARD, code: str = "x = f(y)") -> HotLine:
+    return HotLine(Place("/home/ada/printer/a.py", 7, "main", code), callee, stage, 0.5, 10, "main", inner)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (hot("scaler.transform", "numpy.sum"), "a.py:7 scaler.transform - 50 %"),
+        (hot("Module._wrapped_call_impl"), "a.py:7 x = f(y) - 50 %"),
+        (hot("_BaseDataLoaderIter.__next__"), "a.py:7 x = f(y) - 50 %"),
+        (hot("", code=""), "a.py:7 main - 50 %"),
+        (hot("", code="y = " + "z" * 99), "a.py:7 y = " + "z" * 40 + " ... - 50 %"),
+    ],
+)
+def test_a_hot_line_is_told_by_what_the_reader_knows(timeline_of, view_of, line, said):
+    view = view_of(timeline_of({"forward": 1.0}, lines=(line,)))
+    assert sections(view)["lines"].sentences[0].startswith(said)
+
+
+def test_a_line_that_holds_a_whole_loop_says_where_it_led(timeline_of, view_of):
+    lines = (
+        hot("Trainer.fit", "adam.step.<locals>.<lambda>", Stage.OPTIMIZER),
+        hot("Trainer.fit", "graph.backward", Stage.BACKWARD),
+    )
+    view = view_of(timeline_of({"backward": 1.0, "optimizer": 9.0}, lines=lines))
+    first, second = sections(view)["lines"].sentences
+    assert first.startswith("a.py:7 Trainer.fit -> adam.step - 50 %")
+    assert second.startswith("a.py:7 Trainer.fit -> graph.backward - 50 %")
+
+
+def test_synchronisations_that_take_no_time_are_no_news(timeline_of, view_of):
+    place = Place("/home/ada/printer/a.py", 7)
+    cheap, dear = (SyncPoint(place, ".item()", 100, seconds) for seconds in (1e-5, 0.1))
+    assert "syncs" not in sections(view_of(timeline_of({"forward": 5.0}, syncs=(cheap,))))
+    assert len(sections(view_of(timeline_of({"forward": 5.0}, syncs=(cheap, dear))))["syncs"].table.rows) == 1
+
+
+def test_items_of_the_training_thread_are_explained_as_such(timeline_of, view_of):
+    main = Worker(0, -1, 10, 100, 2.0, 1.5, 0.5, 0.0)
+    alone = sections(view_of(timeline_of({"data": 1.0}, workers=(main,))))["workers"]
+    beside = sections(
+        view_of(timeline_of({"data": 1.0}, workers=(main, Worker(1, 0, 1, 1, 1.0, 1.0, 0.0, 0.0))))
+    )
+    assert "training thread" in alone.notes[0] and "bottleneck" in beside["workers"].notes[0]
+
+
+def test_several_loaders_have_the_numbers_that_their_workers_name(timeline_of, view_of):
+    one = Loader(Dataset("Windows", 10), 2, 0, None, False, False, epochs=1)
+    sentences = sections(view_of(timeline_of({"data": 1.0}, loaders=(one, one))))["loaders"].sentences
+    assert [each[:18] for each in sentences] == ["loader 0: Windows,", "loader 1: Windows,"]
+    assert "1 epoch seen" in sentences[0]
+    assert (
+        sections(view_of(timeline_of({"data": 1.0}, loaders=(one,))))["loaders"].sentences[0][:8]
+        == "Windows,"
+    )

@@ -9,6 +9,8 @@ import pytest
 
 from hotlap.errors import FactError
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
+from hotlap.facts.host import Host
+from hotlap.facts.job import Job
 from hotlap.facts.timeline import Place
 from hotlap.report.view import profile_view
 
@@ -106,3 +108,22 @@ def test_the_probes_own_cost_is_told(views):
     assert views["healthy"]["overhead"] == pytest.approx(0.0004)
     assert views["healthy"]["probe"]["per_step_s"] == pytest.approx(18e-6)
     assert profile_view.__doc__
+
+
+@pytest.mark.parametrize(
+    ("run", "shown"),
+    [
+        ("{here}/.hotlap/runs/1", ".hotlap/runs/1"),
+        ("/elsewhere/1", "/elsewhere/1"),
+        ("{here}", "{here}"),
+        ("runs/1", "runs/1"),
+    ],
+)
+def test_the_run_folder_is_named_as_one_types_it_here(timeline_of, monkeypatch, tmp_path, run, shown):
+    monkeypatch.chdir(tmp_path)
+    host = Host("Linux", "a cpu", 1, None, 1, 1, None, None, "fork")
+    made = profile_view(
+        Job(("a",), "/", "a"), host, [timeline_of({"data": 1.0})], Diagnosis(), run.format(here=tmp_path)
+    )
+    assert made["run"] == run.format(here=tmp_path)
+    assert made["run_shown"] == shown.format(here=tmp_path)

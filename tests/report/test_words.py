@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Interval, Severity
+from hotlap.facts.timeline import Gauge
 from hotlap.report import words
 from hotlap.report.locale import Phrases
 
@@ -58,3 +59,24 @@ def test_a_fix_says_what_to_change_and_what_it_would_bring(timeline_of, view_of,
 def test_a_place_is_told_with_its_function(views):
     assert words.where(views["data-bound"]["findings"][0], EN) == "dataset.py:366, in __getitem__"
     assert words.where(views["multi-rank"]["findings"][0], EN) == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        ("Windows.load.<locals>.<listcomp>", "Windows.load"),
+        ("main.<locals>.train_step", "main.train_step"),
+        ("main.<locals>.<lambda>", "main"),
+        ("<module>", ""),
+        ("Dataset.__getitem__", "Dataset.__getitem__"),
+    ],
+)
+def test_functions_are_called_as_their_author_calls_them(function, shown):
+    assert words.readable(function) == shown
+
+
+@pytest.mark.parametrize(("foreign", "told"), [(0.3, False), (0.6, True)])
+def test_a_run_beside_busy_neighbours_says_so(timeline_of, view_of, foreign, told):
+    looks = (Gauge(10**12, 1, 1.0, 0.0, foreign, 0.0),)
+    reasons = words.why(view_of(timeline_of({"forward": 1.0}, gauges=looks)), EN)
+    assert ("other processes used 0.60 of the 2 cores" in reasons[-1]) is told

@@ -35,7 +35,7 @@ def next_commands(view: Mapping[str, Any], commands: Collection[str] = COMMANDS)
         if finding["fixes"]:
             offered.append(("tune", Command(f"hotlap tune {typed(view['job'])}", "next.tune")))
         offered.append(("explain", explain(finding)))
-    offered.append(("report", Command(f"hotlap report {shlex.quote(view['run'])} --open", "next.open")))
+    offered.append(("report", Command(f"hotlap report {shlex.quote(view['run_shown'])} --open", "next.open")))
     return [command for needed, command in offered if needed in commands]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ MOST_LINES = 30
 MOST_SYNCS = 20
 # One look at memory is noisy (allocators give back late), so both ends of the run are medians of a few.
 ENDS_OF_RUN = 5
+# Of the cores, taken by others: a job that uses all cores loses about as much.
+DISTURBED = 0.2
 
 
 def steady_gauges(timeline: Timeline) -> tuple[Gauge, ...]:
@@ -74,6 +77,7 @@ def cpu(steady: Sequence[Gauge], host: Host) -> dict[str, Any] | None:
         "stolen": _mean(stolen) if stolen else None,
         "per_core": [_mean(core) for core in zip(*per_core, strict=False)] or None,
         "cores": host.cores,
+        "disturbed": _mean(gauge.foreign_cpu for gauge in steady) > DISTURBED * host.cores,
         "gpu_busy": _mean(busy) if busy else None,
     }
 
@@ -104,11 +108,15 @@ def lines(timeline: Timeline, summary: Summary, sources: Sources) -> list[dict[s
     in_main = all(each.worker < 0 for each in timeline.workers)
     held = {line: _held(line, summary, in_main) for line in timeline.lines}
     ranked = sorted(timeline.lines, key=lambda line: (-held[line], -line.samples))
+    calls = Counter((line.place, line.callee) for line in timeline.lines)
     return [
         {
             **to_plain(line),
             "place": sources.place(line.place),
+            "held": held[line],  # as a share of the step
             "of": "item" if _prepares_items(line, in_main) else line.stage.value,
+            # One call behind several stages is a framework's loop: what it led to says more than its name.
+            "whole_loop": calls[line.place, line.callee] > 1,
             "source": sources.excerpt(line.place),
         }
         for line in ranked[:MOST_LINES]

@@ -121,6 +121,17 @@ def text(words: str, style: str = "", width: int = WIDTH - 2) -> Text:
     return Text(wrapping.prepared(printable(words), width), style=style, overflow="fold")
 
 
+def one_line(words: str, style: str, width: int) -> Text:
+    """Words that are cut off rather than wrapped."""
+    from rich.cells import cell_len, set_cell_size
+    from rich.text import Text
+
+    line = printable(words)
+    if cell_len(line) > width:
+        line = f"{set_cell_size(line, width - 4).rstrip()} ..."
+    return Text(line, style=style)
+
+
 def _encodes_bars(encoding: str) -> bool:
     try:
         "█░".encode(encoding)

@@ -6,6 +6,7 @@ A renderer computes nothing, so all that a report shows is here, in no language.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from hotlap.errors import FactError
@@ -36,6 +37,7 @@ def profile_view(
         "schema": SCHEMA,
         "verdict": _verdict(diagnosis, summary),
         "run": run,
+        "run_shown": _from_here(run),
         "job": {**to_plain(job), "shown": job.shown},
         "ending": pace.ending.value,
         "step": _step(pace, summary),
@@ -56,6 +58,12 @@ def profile_view(
         "trace": [series.trace(each, len(timelines)) for each in timelines],
     }
     return cast(dict[str, Any], finite(view))
+
+
+def _from_here(run: str) -> str:
+    """The run folder as one types it in this folder."""
+    path, here = Path(run), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else run
 
 
 def _verdict(diagnosis: Diagnosis, summary: Summary) -> str | None:

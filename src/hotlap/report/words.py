@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from hotlap.facts.diagnosis import HEALTHY
 from hotlap.facts.timeline import Stage
 from hotlap.report.locale import Phrases
 
+_NAMELESS = re.compile(r"\.<(?:lambda|\w+comp|genexpr)>")
 COMPUTING = (Stage.FORWARD, Stage.BACKWARD, Stage.OPTIMIZER)
 
 
@@ -51,7 +53,9 @@ def why(view: Mapping[str, Any], say: Phrases) -> list[str]:
         return [say("why.none", steps=view["step"]["seen"])]
     finding = first(view)
     reason = _healthy(view, say) if finding is None else evidence(finding, say)
-    return [reason, step_figures(view, say)]
+    cpu = view["cpu"]
+    disturbed = [say("why.disturbed", cpu)] if cpu is not None and cpu["disturbed"] else []
+    return [reason, step_figures(view, say), *disturbed]
 
 
 def _healthy(view: Mapping[str, Any], say: Phrases) -> str:
@@ -75,7 +79,15 @@ def evidence(finding: Mapping[str, Any], say: Phrases) -> str:
 def where(finding: Mapping[str, Any], say: Phrases) -> str:
     """The finding's line, or nothing."""
     place = finding["where"]
-    return "" if place is None else say("why.where", place=place["shown"], function=place["function"])
+    if place is None:
+        return ""
+    return say("why.where", place=place["shown"], function=readable(place["function"]))
+
+
+def readable(function: str) -> str:
+    """A function as its author calls it: `Windows.load` for `Windows.load.<locals>.<listcomp>`."""
+    named = _NAMELESS.sub("", function.replace(".<locals>", ""))
+    return "" if named == "<module>" else named
 
 
 def what_to_do(finding: Mapping[str, Any], say: Phrases) -> str:

@@ -87,6 +87,21 @@ def test_long_tables_end_with_how_much_is_left_out(timeline_of, view_of):
     assert "and 12 more" in text
 
 
+def test_every_stage_that_held_time_has_a_row(timeline_of, view_of):
+    text = terminal.draw(view_of(timeline_of({stage.value: 1.0 for stage in Stage})))
+    assert all(f"\n  {stage.value} " in text for stage in Stage)
+
+
+def test_a_line_of_source_stays_on_one_line(timeline_of, view_of):
+    place = Place("/home/ada/printer/a.py", 3, "f", "x = " + "long_" * 40)
+    finding = Finding(Cause.HOST_SYNC, Severity.CRITICAL, 0.5, {}, place)
+    text = terminal.draw(
+        view_of(timeline_of({"data": 1.0}), diagnosis=Diagnosis((finding,))), ascii_only=True
+    )
+    code = [line for line in text.splitlines() if "long_" in line]
+    assert len(code) == 1 and code[0].endswith(" ...") and text.isascii()
+
+
 def test_an_unseen_stage_has_no_row(timeline_of, view_of):
     text = terminal.draw(view_of(timeline_of({"data": 1.0, "checkpoint": 0.0, "forward": 1.0})))
     assert "checkpoint" not in text

@@ -2,8 +2,9 @@
 
 A text holds places to fill: `{key}` as it is, or with how it is written: `{key:share}`, `{key:ms}` and the
 others of `WRITTEN`; `{key:word}` and `{key:stage}` are looked up as `word.<value>` and `stage.<value>` in the
-same language. A part in `[[double brackets]]` is left away where one of its values was not measured; outside
-of brackets such a value is written as "not measured".
+same language; `{key?step|steps}` is the first word where the value is 1, else the second. A part in
+`[[double brackets]]` is left away where one of its values was not measured; outside of brackets such a value
+is written as "not measured".
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ LOOKED_UP = ("word", "stage")
 
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 _FIELD = re.compile(r"\{([a-z0-9_]+)(?::([a-z]+))?\}")
+_PLURAL = re.compile(r"\{([a-z0-9_]+)\?([^|{}]*)\|([^|{}]*)\}")
 
 
 class Phrases:
@@ -70,7 +72,10 @@ class Phrases:
         def one(match: re.Match[str]) -> str:
             return self._write(values.get(match[1]), match[2] or "")
 
-        return _FIELD.sub(one, _OPTIONAL.sub(optional, text))
+        def plural(match: re.Match[str]) -> str:
+            return match[2] if values.get(match[1]) == 1 else match[3]
+
+        return _FIELD.sub(one, _PLURAL.sub(plural, _OPTIONAL.sub(optional, text)))
 
     def _write(self, value: Any, written: str) -> str:
         if _absent(value):

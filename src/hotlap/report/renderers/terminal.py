@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
+from hotlap.facts.timeline import Stage
 from hotlap.ports.renderer import Renderer
 from hotlap.report import advice, sheet, words
 from hotlap.report.locale import Phrases
@@ -39,18 +40,20 @@ def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_
 
 
 def _parts(view: Mapping[str, Any], say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
-    yield text(f"hotlap  {view['job']['shown']}", "dim")
+    yield labelled("hotlap", [text(view["job"]["shown"], "dim", BESIDE)])
     yield ""
     yield labelled(say("heading.verdict"), _verdict(view, say))
     yield ""
     yield labelled(say("heading.why"), _why(view, say))
     yield ""
     yield labelled(say("heading.next"), _next(view, say))
-    for section in build(view, say):
-        yield from sheet.section(section, ascii_only, say)
+    stages, *rest = build(view, say)
+    yield from sheet.section(stages, ascii_only, say, most=len(Stage))
     yield from _others(view, say)
+    for section in rest:
+        yield from sheet.section(section, ascii_only, say)
     yield ""
-    closing = (words.ending(view, say), words.faults(view, say), say("footer.run", run=view["run"]))
+    closing = (words.ending(view, say), words.faults(view, say), say("footer.run", run=view["run_shown"]))
     yield from (text(line, "dim") for line in closing if line)
 
 
@@ -69,7 +72,7 @@ def _why(view: Mapping[str, Any], say: Phrases) -> list[Text]:
     if finding is not None and finding["where"] is not None:
         lines.append(text(words.where(finding, say), "bold"))
         if code := finding["where"]["code"].strip():
-            lines.append(text(f"    {code}", "cyan"))
+            lines.append(sheet.one_line(f"    {code}", "cyan", BESIDE))
     return lines
 
 

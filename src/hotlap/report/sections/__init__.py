@@ -16,15 +16,15 @@ Build = Callable[[Mapping[str, Any], Phrases], Section | None]
 
 IN_ORDER: tuple[Build, ...] = (
     time.stages,
-    time.warmup,
+    time.ranks,
+    code.lines,
+    code.syncs,
+    input.workers,
+    input.loaders,
     time.occasional,
     machine.memory,
     machine.cpu,
-    input.loaders,
-    input.workers,
-    code.lines,
-    code.syncs,
-    time.ranks,
+    time.warmup,
 )
 
 

@@ -7,11 +7,18 @@ from typing import Any
 
 from hotlap.report.document import Column, Kind, Section, Table
 from hotlap.report.locale import Phrases
+from hotlap.report.sections.machine import has_workers
+
+LEAST_STARTUP_S = 0.01  # worker processes take longer; without them it is nothing to speak of
 
 
 def loaders(view: Mapping[str, Any], say: Phrases) -> Section | None:
     """One sentence per DataLoader."""
     sentences = tuple(_loader(each, say) for each in view["loaders"])
+    if len(sentences) > 1:
+        sentences = tuple(
+            say("loaders.numbered", number=number, loader=each) for number, each in enumerate(sentences)
+        )
     return Section("loaders", say("section.loaders"), sentences) if sentences else None
 
 
@@ -24,7 +31,8 @@ def _loader(loader: Mapping[str, Any], say: Phrases) -> str:
         "shown": loader["place"]["shown"] if loader["place"] else None,
         "workers": say("loaders.in_workers", loader) if loader["num_workers"] else say("loaders.in_main"),
         "pinned": say("loaders.pinned" if loader["pin_memory"] else "loaders.unpinned"),
-        "startup": loader["startup_s"] or None,
+        "startup": loader["startup_s"] if loader["startup_s"] >= LEAST_STARTUP_S else None,
+        "epochs": loader["epochs"] or None,
     }
     sentence = say("loaders.figures", figures)
     return sentence if loader["training"] else f"{sentence} {say('loaders.validation')}"
@@ -46,7 +54,8 @@ def workers(view: Mapping[str, Any], say: Phrases) -> Section | None:
         Column(say("column.startup"), Kind.NUMBER),
     )
     rows = tuple(_worker_row(each, len(view["loaders"]), say) for each in view["workers"])
-    return Section("workers", say("section.workers"), (), Table(columns, rows), (say("workers.note"),))
+    note = say("workers.note" if has_workers(view) else "workers.note_main")
+    return Section("workers", say("section.workers"), (), Table(columns, rows), (note,))
 
 
 def worker_name(worker: Mapping[str, Any], loaders: int, say: Phrases) -> str:

@@ -92,28 +92,29 @@ def occasional(view: Mapping[str, Any], say: Phrases) -> Section | None:
     sentences = (say("occasional.gc", pauses),) if pauses["count"] else ()
     if not view["cadences"]:
         return Section("occasional", say("section.occasional"), sentences) if sentences else None
+    placed = any(each["place"] for each in view["cadences"])
     columns = (
         Column(say("column.stage")),
         Column(say("column.every"), Kind.NUMBER),
         Column(say("column.count"), Kind.NUMBER),
         Column(say("column.each"), Kind.NUMBER),
         Column(say("column.total"), Kind.NUMBER),
-        Column(say("column.place"), Kind.CODE),
+        *([Column(say("column.place"), Kind.CODE)] if placed else []),
     )
-    rows = tuple(
-        (
-            stage_name(each["stage"], say),
-            say("occasional.every", steps=each["every_steps"])
-            if each["every_steps"]
-            else say("occasional.once"),
-            say.number(each["count"], "count"),
-            say.number(each["ms_each"], "ms"),
-            say.number(each["seconds"], "s"),
-            each["place"]["shown"] if each["place"] else "",
-        )
-        for each in view["cadences"]
-    )
+    rows = tuple(_cadence_row(each, placed, say) for each in view["cadences"])
     return Section("occasional", say("section.occasional"), sentences, Table(columns, rows))
+
+
+def _cadence_row(cadence: Mapping[str, Any], placed: bool, say: Phrases) -> tuple[str, ...]:
+    every, place = cadence["every_steps"], cadence["place"]
+    return (
+        stage_name(cadence["stage"], say),
+        say("occasional.every", steps=round(every)) if every else say("occasional.once"),
+        say.number(cadence["count"], "count"),
+        say.number(cadence["ms_each"], "ms"),
+        say.number(cadence["seconds"], "s"),
+        *([place["shown"] if place else ""] if placed else []),
+    )
 
 
 def ranks(view: Mapping[str, Any], say: Phrases) -> Section | None:
