@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,25 +57,42 @@ class Runner:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.count = 0
 
-    def __call__(self, script: str, *arguments: str, probe: bool = True, **variables: str) -> Probed:
-        work = self.home / f"run{len(list(self.home.iterdir()))}"
+    def __call__(self, script: str, *arguments: str, stop_after: int | None = None) -> Probed:
+        return self._start(script, arguments, probe=True, stop_after=stop_after)()
+
+    def both(self, script: str, *arguments: str) -> tuple[Probed, Probed]:
+        """With the probe and alone, at the same time."""
+        waits = [self._start(script, arguments, probe=probe) for probe in (True, False)]
+        watched, alone = (wait() for wait in waits)
+        return watched, alone
+
+    def _start(
+        self, script: str, arguments: Sequence[str], *, probe: bool, stop_after: int | None = None
+    ) -> Callable[[], Probed]:
+        self.count += 1
+        work = self.home / f"run{self.count}"
         folder = work / "probe"
         folder.mkdir(parents=True)
         control.create(folder)
+        if stop_after is not None:
+            control.stop_after(folder, stop_after)
         (work / "script.py").write_text(script)
         environment = child_environment(folder) if probe else dict(os.environ)
-        done = subprocess.run(
-            [sys.executable, "script.py", *arguments],
-            cwd=work,
-            env={**environment, **variables},
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS,
-            check=False,
+        command = [sys.executable, "script.py", *arguments]
+        process = subprocess.Popen(
+            command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        origin = int(environment.get(ORIGIN, "0"))
-        return Probed(folder, done.returncode, done.stdout, done.stderr, origin)
+        return partial(_finish, process, folder, int(environment.get(ORIGIN, "0")))
+
+
+def _finish(process: subprocess.Popen[str], folder: Path, origin: int) -> Probed:
+    try:
+        stdout, stderr = process.communicate(timeout=RUN_SECONDS)
+    finally:
+        process.kill()
+    return Probed(folder, process.returncode, stdout, stderr, origin)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ found once and then followed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -34,24 +34,26 @@ _MASK_KEYS = (
 _PADDING_IS_TRUE = ("padding_mask", "pad_mask", "src_key_padding_mask", "key_padding_mask")
 _TOKENS_EVERY = 8  # batches: summing a mask costs microseconds, a run has thousands
 _MOST_DEPTH = 6
+_MOST_SEARCHES = 32  # of a loader whose batches differ or hold no tensor: each is a walk through all of a batch
 
 
 class BatchReader:
     """Facts of the batches of one loader, as (value, code) pairs."""
 
     def __init__(self, loader: int) -> None:
-        self._loader = loader
+        self.loader = loader
         self._path: tuple[Any, ...] | None = None
-        self._seen = 0
+        self._searches = _MOST_SEARCHES
+        self.batches = 0
         self._has_tokens = True
 
     def read(self, batch: Any) -> Iterator[tuple[int, int]]:
-        yield self._loader, marks.LOADER_ID
+        yield self.loader, marks.LOADER_ID
         size = self._size(batch)
         if size >= 0:
             yield size, marks.SAMPLES
-        self._seen += 1
-        if self._has_tokens and self._seen % _TOKENS_EVERY == 1:
+        self.batches += 1
+        if self._has_tokens and self.batches % _TOKENS_EVERY == 1:
             counted = count_tokens(batch)
             self._has_tokens = counted is not None
             if counted is not None:
@@ -59,11 +61,13 @@ class BatchReader:
                 yield counted[1], marks.PADDED
 
     def _size(self, batch: Any) -> int:
-        if self._path is None:
-            self._path = path_to_tensor(batch)
         tensor = follow(batch, self._path) if self._path is not None else None
+        if tensor is None and self._searches:
+            self._searches -= 1
+            self._path = path_to_tensor(batch)
+            tensor = follow(batch, self._path) if self._path is not None else None
         if tensor is None:
-            return len(batch) if isinstance(batch, Sequence) else -1
+            return len(batch) if isinstance(batch, list | tuple) else -1
         return tensor.shape[0] if tensor.dim() else 1
 
 
@@ -104,10 +108,11 @@ def count_tokens(batch: Any) -> tuple[int, int] | None:
 
 
 def _padded_length(batch: Any, count: int, longest: int) -> int:
-    """The padded length: the first other size of a tensor with one row per length that is at least the longest."""
+    """The padded length: another size of a tensor with one row per length, the longest itself or what exceeds it."""
     for _, value in _named_tensors(batch):
         if value.dim() >= 2 and value.shape[0] == count:
-            return next((size for size in value.shape[1:] if size >= longest), longest)
+            sizes = [size for size in value.shape[1:] if size >= longest]
+            return longest if longest in sizes or not sizes else sizes[0]
     return longest
 
 
