@@ -41,7 +41,7 @@ class Sampler:
         self._write_facts = write_facts
         self._user = UserCode()
         self._ring = Ring(path, _LIMIT_BYTES, holds_steps=False)
-        self._lines: dict[tuple[CodeType, int, str, CodeType], int] = {}
+        self._lines: dict[tuple[str, int, str, str, str], int] = {}
         self._table: list[list[Any]] = []
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # held while sampling goes on
@@ -106,7 +106,13 @@ class Sampler:
 
     def _line_of(self, leaf: FrameType) -> int:
         frame, callee = self._blamed(leaf)
-        key = (frame.f_code, frame.f_lineno, callee, leaf.f_code)
+        key = (
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            callee,
+            leaf.f_code.co_filename,
+            leaf.f_code.co_qualname,
+        )
         line = self._lines.get(key)
         if line is None:
             line = len(self._table)

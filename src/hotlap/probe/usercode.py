@@ -1,6 +1,7 @@
 """Which code is the user's: what lies outside the standard library and the installed packages.
 
-A training package that was itself installed counts as the user's when it is what runs (`python -m package.train`).
+A training package that was itself installed counts as the user's when it is what runs: `python -m package.train`, or
+the path of a script in it.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ from pathlib import Path
 from types import CodeType
 
 _PROBE = str(Path(__file__).resolve().parents[1]) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 class UserCode:
-    """Remembers the answer per code object: it is asked for every frame of every sample."""
+    """Remembers the answer per file: it is asked for every frame of every sample.
+
+    Not per code object: two of them are equal when their text is, whichever files they come from.
+    """
 
     def __init__(self) -> None:
         paths = sysconfig.get_paths()
         self._libraries = tuple({paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]})
         self._main_package: str | None = None
-        self._owned: dict[CodeType, bool] = {}
+        self._owned: dict[str, bool] = {}
 
     def owns(self, code: CodeType) -> bool:
-        owned = self._owned.get(code)
+        file = code.co_filename
+        owned = self._owned.get(file)
         if owned is None:
-            owned = self._owned[code] = self._judge(code.co_filename)
+            owned = self._owned[file] = self._judge(file)
         return owned
 
     def is_probe(self, code: CodeType) -> bool:
@@ -38,13 +44,15 @@ class UserCode:
         package = self._main_package_folder()
         if package and file.startswith(package):
             return True
-        parts = ("site-packages", "dist-packages")
-        return not file.startswith(self._libraries) and not any(part in file for part in parts)
+        return not file.startswith(self._libraries) and not any(part in file for part in _INSTALLED)
 
     def _main_package_folder(self) -> str:
         if self._main_package is None:
-            spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-            top = sys.modules.get(spec.name.partition(".")[0]) if spec and "." in spec.name else None
+            main = sys.modules.get("__main__")
+            spec = getattr(main, "__spec__", None)
+            top = sys.modules.get(spec.name.partition(".")[0]) if spec else main
             file = getattr(top, "__file__", None)
-            self._main_package = str(Path(file).parent) + os.sep if file else ""
+            folder = Path(file).parent if file else None
+            alone = folder is None or folder.name in _INSTALLED  # one file among all that is installed
+            self._main_package = "" if alone else f"{folder}{os.sep}"
         return self._main_package

@@ -41,7 +41,7 @@ class SyncTap:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.user = UserCode()
-        self.places: dict[tuple[Any, int, str], list[int]] = {}
+        self.places: dict[tuple[str, int, str, str], list[int]] = {}
         self.inside = False
         self.in_step = 0
 
@@ -54,7 +54,7 @@ class SyncTap:
             frame = frame.f_back
         else:
             return
-        key = (frame.f_code, frame.f_lineno, call)
+        key = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname, call)
         known = self.places.get(key)
         if known is None:
             if len(self.places) >= _MOST_PLACES:
@@ -67,10 +67,7 @@ class SyncTap:
         self.in_step = 0
 
     def describe(self) -> None:
-        self.session.facts["syncs"] = [
-            [code.co_filename, line, code.co_qualname, call, count, spent]
-            for (code, line, call), (count, spent) in list(self.places.items())
-        ]
+        self.session.facts["syncs"] = [[*place, *known] for place, known in list(self.places.items())]
 
 
 def install(session: Session) -> None:
