@@ -1,0 +1,142 @@
+"""The stack sampler names the lines that hold the time, and gets out of the way of forks."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hotlap.diagnose.gather import read_integers
+from hotlap.probe.ring import Ring
+from hotlap.probe.sampler import LINE_BITS, Sampler
+
+UNTIL_S = 20  # a limit that turns a hang into a failure
+
+
+@pytest.fixture
+def sampler(tmp_path):
+    marks = Ring(tmp_path / "1.marks")
+    made = Sampler(tmp_path / "1.samples", time.perf_counter_ns(), marks, lambda: None)
+    yield made
+    made.stop()
+
+
+def spend(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        json.dumps(list(range(50)))
+
+
+def lines_of(sampler):
+    """Samples by (file's name, line, function, callee)."""
+    sampler.stop()
+    table = sampler.facts()["lines"]
+    samples = read_integers(sampler._ring.path)
+    counts = Counter(sample & ((1 << LINE_BITS) - 1) for sample in samples)
+    return {(Path(table[row][0]).name, *table[row][1:4]): count for row, count in counts.items()}
+
+
+def taken(sampler):
+    return len(sampler._ring.buffer) + sampler._ring.count
+
+
+def wait_for(condition):
+    end = time.monotonic() + UNTIL_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_line_of_the_users_code_that_holds_the_time_is_named_with_what_it_calls(sampler):
+    sampler.start(threading.get_ident())
+    while taken(sampler) < 50:
+        spend(0.1)
+    found = lines_of(sampler)
+    dumping = ("test_sampler.py", spend.__code__.co_firstlineno + 3, "spend")
+    held = sum(count for line, count in found.items() if line[:3] == dumping)
+    assert held > sum(found.values()) / 2
+    assert (*dumping, "dumps") in found
+
+
+def test_a_waiting_line_is_seen_too(sampler):
+    sampler.start(threading.get_ident())
+    while taken(sampler) < 10:
+        time.sleep(0.1)
+    found = lines_of(sampler)
+    function = test_a_waiting_line_is_seen_too
+    assert max(found, key=found.get)[:3] == (
+        "test_sampler.py",
+        function.__code__.co_firstlineno + 3,
+        function.__qualname__,
+    )
+
+
+def test_it_watches_the_thread_it_is_told_to(sampler):
+    stop = threading.Event()
+
+    def lurk():
+        stop.wait()
+
+    other = threading.Thread(target=lurk)
+    other.start()
+    sampler.start(other.ident)
+    wait_for(lambda: taken(sampler) > 5)
+    stop.set()
+    other.join()
+    assert {function for _, _, function, _ in lines_of(sampler)} == {lurk.__qualname__}
+
+
+def test_equal_functions_of_two_files_are_two_lines(sampler, tmp_path):
+    text = "def wait():\n    import time\n    time.sleep(0.1)\n"
+    for name in ("one.py", "two.py"):
+        space: dict = {}
+        exec(compile(text, str(tmp_path / name), "exec"), space)
+        sampler.start(threading.get_ident())
+        before = taken(sampler)
+        while taken(sampler) < before + 3:
+            space["wait"]()
+    assert {file for file, _, function, _ in lines_of(sampler) if function == "wait"} == {"one.py", "two.py"}
+
+
+def test_marks_and_samples_are_on_disk_soon(sampler):
+    sampler.start(threading.get_ident())
+    sampler._marks.append(7)
+    wait_for(lambda: list(read_integers(sampler._marks.path)) == [7])
+    wait_for(lambda: len(read_integers(sampler._ring.path)) > 0)
+
+
+def test_it_can_be_stopped_and_started_again(sampler):
+    for _ in range(3):
+        sampler.start(threading.get_ident())
+        assert not sampler.idle
+        before, used = taken(sampler), sampler.facts()["cpu_ns"]
+        while taken(sampler) == before:
+            spend(0.05)
+        sampler.stop()
+        assert sampler.idle
+        assert all(thread.name != "hotlap" for thread in threading.enumerate())
+        assert sampler.facts()["cpu_ns"] > used, "what earlier threads used is kept"
+
+
+def test_more_lines_than_it_can_hold_are_not_put_under_the_name_of_another(sampler, monkeypatch):
+    monkeypatch.setattr("hotlap.probe.sampler._MOST_LINES", 2)
+    sampler._table += [["a.py", 1, "a", "", "a.a"], ["b.py", 1, "b", "", "b.b"]]
+    sampler.start(threading.get_ident())
+    wait_for(lambda: taken(sampler))
+    sampler.stop()
+    sampler.facts()
+    rows = {sample & ((1 << LINE_BITS) - 1) for sample in read_integers(sampler._ring.path)}
+    assert rows == {2}, "a row that is not in the table: its samples count to no line"
+
+
+def test_a_deep_stack_of_libraries_is_no_fault(sampler):
+    def dive(depth):
+        return dive(depth - 1) if depth else wait_for(lambda: taken(sampler) > 3)
+
+    sampler.start(threading.get_ident())
+    dive(300)
+    assert sum(lines_of(sampler).values()) > 0
