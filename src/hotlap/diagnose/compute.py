@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hotlap.cost.reading import disturbed
 from hotlap.facts.host import Host
 from hotlap.facts.timeline import Gauge, Model, Stage, Timeline
 from hotlap.ports.rule import Sight
-from hotlap.stats.quantile import median
+from hotlap.stats.quantile import median, quantile
+from hotlap.units import NS_PER_MS
 
 # Forward and backward of a leaf module that has next to nothing to compute: Python, dispatch, autograd.
 # Layers of 8 to 16 units took 20 to 40 us on a two-core machine, whatever the batch; the lower end is used,
@@ -35,11 +37,24 @@ def compute_share(sight: Sight) -> float:
 def dispatch_of(sight: Sight) -> Dispatch | None:
     """None where the calls were not counted, or where the compiler has fused them."""
     model = sight.timeline.model
-    compute_ms = sight.summary.ms(Stage.FORWARD, Stage.BACKWARD)
+    compute_ms = _undisturbed_ms(sight)
     if model is None or model.compiled or not model.calls_per_step or compute_ms <= 0:
         return None
     call_us = compute_ms * 1e3 / model.calls_per_step
     return Dispatch(model.calls_per_step, call_us, min(1.0, DISPATCH_US / call_us))
+
+
+def _undisturbed_ms(sight: Sight) -> float:
+    """Forward and backward of a step; of the quickest tenth where others on the machine slow down the rest."""
+    timeline, both = sight.timeline, (Stage.FORWARD, Stage.BACKWARD)
+    if not disturbed(timeline, sight.host) or not sight.summary.n:
+        return sight.summary.ms(*both)
+    columns = [
+        timeline.steps.stages[stage][timeline.steady_from :]
+        for stage in both
+        if stage in timeline.steps.stages
+    ]
+    return quantile([sum(times) for times in zip(*columns, strict=True)], 0.1) / NS_PER_MS if columns else 0.0
 
 
 def loops(model: Model) -> bool:

@@ -25,6 +25,7 @@ from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import HotLine, Stage, Timeline
 from hotlap.ports.rule import Rule, Sight
 
+SAMPLES = 5  # fewer do not make a share
 NOTICED = 0.2  # of the samples: a line that holds less is not what to act on
 
 
@@ -43,7 +44,8 @@ class MonitoringHeavy(Rule):
 
 
 def _lines(timeline: Timeline) -> list[HotLine]:
-    return [line for line in timeline.lines if line.stage is Stage.OTHER and line.role == "main"]
+    here = [line for line in timeline.lines if line.stage is Stage.OTHER and line.role == "main"]
+    return [line for line in here if line.samples >= SAMPLES]
 
 
 def _explained(sight: Sight) -> float:

@@ -6,9 +6,9 @@ What it is
 How it is recognised
     Sample items were fetched twice under different random states and were equal; all items together fit
     into free memory with a quarter of it to spare; and fetching items is at least 2 % of the step on the
-    critical path. The share is that of fetching, less the first epoch, which has to be paid once: two of
-    three epochs seen give two thirds. Where only one epoch was seen, half is counted, since hotlap cannot
-    know how many will follow.
+    critical path. The share is that of fetching, less what copying from memory takes, and less the first
+    epoch, which has to be paid once: two of three epochs seen give two thirds. Where only one epoch was
+    seen, half is counted, since hotlap cannot know how many will follow.
 What to do
     Keep the items in memory after the first epoch, or prepare them once before training.
 Evidence
@@ -22,6 +22,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.cost.memory import Fit, fit, free_bytes
+from hotlap.cost.pipeline import Load, cached
 from hotlap.diagnose.inputs import input_of
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
@@ -52,7 +53,14 @@ class RepeatedWork(Rule):
             "dataset_mib": held.needed / 2**20,
             "free_mib": held.free / 2**20,
         }
-        return finding(self.cause, (seen.cpu + seen.wait) * repeated, evidence, dataset.place)
+        share = (seen.cpu + seen.wait) * repeated * _saved(seen.load)
+        return finding(self.cause, share, evidence, dataset.place)
+
+
+def _saved(load: Load) -> float:
+    """Of fetching: an item in memory still has to be copied, and some datasets do no more than that."""
+    now = load.work.cpu_s + load.work.wait_s
+    return max(0.0, 1.0 - cached(load).work.cpu_s / now) if now > 0 else 0.0
 
 
 def _held(dataset: Dataset, free: int) -> Fit | None:
