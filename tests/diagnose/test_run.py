@@ -179,6 +179,15 @@ def test_a_small_batch_comes_before_the_launches_it_does_not_pay_for(make):
     assert diagnose([replace(timeline, steps=large)], make.host()).verdict == Cause.LAUNCH_BOUND
 
 
+def test_a_heavy_optimizer_is_no_small_batch(make):
+    timeline = make.timeline(
+        70.0, {Stage.OPTIMIZER: 0.55}, optimizers=(Optimizer("Adam", 16, 4_000_000, steps=205),)
+    )
+    steps = replace(timeline.steps, samples=[16] * len(timeline.steps))
+    diagnosis = diagnose([replace(timeline, steps=steps)], make.host())
+    assert causes(diagnosis) == [Cause.OPTIMIZER_UNFUSED]
+
+
 def test_the_slowest_rank_is_looked_at(make):
     quick = make.timeline(40.0, {Stage.BACKWARD: 0.5}, rank=0, world=2)
     slow = replace(make.fed(40.0, 0.5), rank=1, world=2)

@@ -4,11 +4,11 @@ What it is
     Starting operators, the optimizer and the loop cost the same for one sample as for a hundred. With a
     small batch that is most of the step, and twice the batch takes hardly longer.
 How it is recognised
-    At least 30 % of the step does not grow with the batch. Where batches of unlike sizes were seen (the
-    last one of an epoch, say) that part is measured: the time that is left when the samples are taken away.
-    Else it is reckoned from the calls of leaf modules (25 us each) and the optimizer, and only for passes
-    of at most 32 samples through a model that does not loop over its modules. A quarter of the memory must
-    be free. The share is what eight times the batch would save.
+    At least 30 % of forward and backward does not grow with the batch. Where batches of unlike sizes were
+    seen (the last one of an epoch, say) that part is measured: the time that is left when the samples are
+    taken away. Else it is reckoned from the calls of leaf modules (25 us each), and only for passes of at
+    most 32 samples through a model that does not loop over its modules. A quarter of the memory must be
+    free. The share is what eight times the batch would save, in the optimizer as well.
 What to do
     Raise the batch size while throughput in samples a second rises, and scale the learning rate with it.
     Compare samples, never iterations.
@@ -44,22 +44,18 @@ class BatchTooSmall(Rule):
     def examine(self, sight: Sight) -> Finding | None:
         batch, free = samples_per_pass(sight.timeline), _free(sight)
         fixed = _fixed(sight, batch) if batch else None
-        if fixed is None or free is None or free[0] < FREE * free[1]:
+        if fixed is None or fixed < NOTICED or free is None or free[0] < FREE * free[1]:
             return None
-        share = fixed + sight.summary.share(Stage.OPTIMIZER)
-        if share < NOTICED:
-            return None
+        share = fixed * compute_share(sight) + sight.summary.share(Stage.OPTIMIZER)
         evidence: Evidence = {"batch": batch, "fixed_share": share, "free_mib": free[0] / 2**20}
         found = training_loader(sight.timeline)
         return finding(self.cause, share * (1 - 1 / LARGER), evidence, found[1].place if found else None)
 
 
 def _fixed(sight: Sight, batch: float) -> float | None:
-    """The fixed part of forward and backward, as a share of the step."""
+    """The part of forward and backward that does not grow with the batch."""
     part = _measured(sight.timeline)
-    if part is None:
-        part = _reckoned(sight, batch)
-    return None if part is None else part * compute_share(sight)
+    return _reckoned(sight, batch) if part is None else part
 
 
 def _reckoned(sight: Sight, batch: float) -> float | None:
