@@ -65,7 +65,9 @@ print(json.dumps([user.owns(each.__code__) for each in (run, package.data.load, 
 """
 
 
-@pytest.mark.parametrize("how", [["-m", "package.train"], ["{site}/package/train.py"]], ids=["module", "script"])
+@pytest.mark.parametrize(
+    "how", [["-m", "package.train"], ["{site}/package/train.py"]], ids=["module", "script"]
+)
 def test_an_installed_package_is_when_it_is_what_runs(tmp_path, how):
     """`python -m package.train`, or the path of a script that lies among the installed packages."""
     site = tmp_path / "site-packages"

@@ -13,6 +13,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch.jit import _recursive
 from torch.nn import Module
 
 from hotlap.probe import boundary, marks
@@ -55,11 +56,12 @@ class ModelTap:
 
     def release(self, module: Module) -> None:
         tap = module.__dict__.pop(_SLOT)
+        self.taps.remove(tap)
         if tap.compiled is not None:
             module.__dict__[_SLOT] = tap.compiled
 
     def release_all(self) -> None:
-        for tap in self.taps:
+        for tap in [*self.taps]:
             module = tap.module()
             if module is not None and module.__dict__.get(_SLOT) is tap:
                 self.release(module)
@@ -73,12 +75,14 @@ class ModelTap:
 
     def describe(self) -> None:
         """The called root with the most parameters is the model."""
-        called = [module for tap in self.taps if tap.described and (module := tap.module()) is not None]
+        called = [
+            (tap, module) for tap in self.taps if tap.described and (module := tap.module()) is not None
+        ]
         if not called:
             return
-        root = max(called, key=lambda module: sum(parameter.numel() for parameter in module.parameters()))
+        tap, root = max(called, key=lambda each: sum(parameter.numel() for parameter in each[1].parameters()))
         portrait = model_portrait(root)
-        portrait["compiled"] |= root.__dict__[_SLOT].compiled is not None
+        portrait["compiled"] |= tap.compiled is not None
         self.session.facts["model"] = portrait
         self.session.facts["autocast"] = next((tap.autocast for tap in self.taps if tap.autocast), None)
 
@@ -100,6 +104,8 @@ def install(session: Session) -> ModelTap:
     session.wrap(Module, "compile", functools.partial(_around_compile, tap))
     session.wrap(Module, "train", functools.partial(_around_train, tap))
     session.wrap(Module, "_replicate_for_data_parallel", _around_replicate)
+    if hasattr(_recursive, "infer_concrete_type_builder"):
+        session.wrap(_recursive, "infer_concrete_type_builder", _around_scripting)
     session.first_batch.append(tap.scan)
     session.step_begins.append(tap.step_begins)
     session.portraits.append(tap.describe)
@@ -148,3 +154,20 @@ def _around_replicate(original: Callable[..., Any]) -> Callable[..., Any]:
         return replica
 
     return replicated
+
+
+def _around_scripting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.jit.script` reads every attribute of a module and refuses those that it cannot type."""
+
+    @functools.wraps(original)
+    def read(nn_module: Module, *args: Any, **kwargs: Any) -> Any:
+        tap = nn_module.__dict__.get(_SLOT)
+        if not isinstance(tap, RootTap) or tap.compiled is not None:
+            return original(nn_module, *args, **kwargs)
+        del nn_module.__dict__[_SLOT]
+        try:
+            return original(nn_module, *args, **kwargs)
+        finally:
+            nn_module.__dict__[_SLOT] = tap
+
+    return read
