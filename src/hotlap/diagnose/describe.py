@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ def _loader(portrait: Facts, use: LoaderUse) -> Loader:
     )
 
 
-def model(facts: Facts) -> Model | None:
+def model(facts: Facts, seen: Folded) -> Model | None:
     portrait = facts.get("model")
     if not portrait:
         return None
@@ -77,12 +78,18 @@ def model(facts: Facts) -> Model | None:
         kind=portrait["kind"],
         parameters=portrait["parameters"],
         modules=portrait["modules"],
-        calls_per_step=portrait.get("calls_per_step"),
+        calls_per_step=_calls_per_step(facts, seen),
         dtypes=tuple(portrait["dtypes"]),
         devices=tuple(portrait["devices"]),
         compiled=portrait["compiled"],
         place=place(portrait.get("place")),
     )
+
+
+def _calls_per_step(facts: Facts, seen: Folded) -> float | None:
+    """Calls are counted from one optimizer step to the next, and a step of training may hold several of those."""
+    calls, made = facts.get("calls_per_optimizer_step"), seen.optimizer_steps
+    return calls * made.total() / max(made.values()) if calls and made else None
 
 
 def optimizers(facts: Facts, seen: Folded) -> tuple[Optimizer, ...]:
@@ -102,9 +109,16 @@ def runtime(facts: Facts) -> Runtime:
         debug=tuple(plain.get("debug", ())),
         tf32=plain.get("tf32", False),
         cudnn_benchmark=plain.get("cudnn_benchmark", False),
+        recompiles=tuple(map(_reason, facts.get("recompiles", ()))),
         framework=facts.get("framework", "plain"),
         backend=plain.get("backend"),
     )
+
+
+def _reason(text: str) -> str:
+    """Dynamo's reason: of several guards the first one that failed, without its number."""
+    first = text.strip().splitlines()[0].lstrip("- ")
+    return re.sub(r"^\d+/\d+: ", "", first)
 
 
 def syncs(facts: Facts) -> tuple[SyncPoint, ...]:

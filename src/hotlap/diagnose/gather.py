@@ -101,7 +101,7 @@ def _timeline(
         warmup=_warmup(seen, steady),
         runtime=describe.runtime(facts),
         probe=_probe_cost(recording, seen),
-        model=describe.model(facts),
+        model=describe.model(facts, seen),
         loaders=describe.loaders(facts, seen),
         workers=workers,
         optimizers=describe.optimizers(facts, seen),

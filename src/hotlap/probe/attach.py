@@ -10,9 +10,20 @@ from hotlap.probe import boundary, calibrate, device
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.phases import phases
 from hotlap.probe.session import Session
-from hotlap.probe.taps import autograd, collector, files, loader, model, optimizer, sync, transfer, worker
+from hotlap.probe.taps import (
+    autograd,
+    calls,
+    collector,
+    files,
+    loader,
+    model,
+    optimizer,
+    sync,
+    transfer,
+    worker,
+)
 
-_TAPS = (loader, worker, model, transfer, sync, files, collector, calibrate, device)
+_TAPS = (worker, model, calls, transfer, sync, files, collector, calibrate, device)
 
 
 def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:
@@ -23,7 +34,7 @@ def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:
         epilogue.add(phase)
     for tap in _TAPS:
         boundary.attempt(tap.install, session)
-    for ending_tap in (autograd, optimizer):
+    for ending_tap in (loader, autograd, optimizer):
         boundary.attempt(ending_tap.install, session, epilogue)
     os.register_at_fork(before=session.before_fork, after_in_child=session.after_fork_in_child)
     atexit.register(session.end)

@@ -50,6 +50,7 @@ class Session:
         self.first_batch: list[Callable[[], None]] = []  # called once, before the first batch or step
         self.step_begins: list[Callable[[], None]] = []  # called before each optimizer step, after its end
         self.step_ends: list[Callable[[], None]] = []
+        self.compile_begins: list[Callable[[], None]] = []  # called before the compiler traces anything
         self.control = Control(folder)
         self.device: Any = None  # a DeviceClock, once the script uses a device
         self.replays_batch = False  # loaders hand out the same batch again: input costs nothing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ def install(session: Session, module: ModuleType) -> None:
         handler = module.CompilationCallbackHandler
         session.wrap(handler, "run_start_callbacks", functools.partial(_around_start, session))
         session.wrap(handler, "run_end_callbacks", functools.partial(_around_end, session))
+        session.portraits.append(functools.partial(_describe, session))
     else:
         # Frames of the probe are never worth compiling; the root's tap must be traced through where it is called.
         module.add("hotlap")
@@ -48,6 +50,9 @@ def _around_end(session: Session, original: Callable[..., None]) -> Callable[...
 
 
 def _begin(session: Session) -> None:
+    session.note("compiles", session.facts.get("compiles", 0) + 1)
+    for listener in session.compile_begins:
+        listener()
     session.mark(marks.enter(Kind.COMPILE))
     session.pause()
     session.withdraw(builtins, "print")
@@ -56,3 +61,11 @@ def _begin(session: Session) -> None:
 def _finish(session: Session) -> None:
     session.resume()
     session.mark(marks.leave(Kind.COMPILE))
+
+
+def _describe(session: Session) -> None:
+    """Why code was compiled again, in Dynamo's own words. It remembers the last few dozen compilations."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    metrics = dynamo.get_compilation_metrics() if dynamo is not None else ()
+    reasons = [getattr(each, "recompile_reason", None) for each in metrics]
+    session.note("recompiles", [reason for reason in reasons if reason])

@@ -15,8 +15,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotlap.probe import boundary, marks
 from hotlap.probe.batch import BatchReader
+from hotlap.probe.content import bytes_of
+from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.marks import Kind
 from hotlap.probe.portrait import loader_portrait, place_of_caller
+from hotlap.probe.repeat import describe_items
 from hotlap.probe.session import Session, now
 
 _ENTER, _LEAVE = marks.enter(Kind.DATA), marks.leave(Kind.DATA)
@@ -32,6 +35,7 @@ class LoaderTap:
         self.iterators: weakref.WeakKeyDictionary[Any, BatchReader] = weakref.WeakKeyDictionary()
         self.portraits: list[dict[str, Any]] = []
         self.replayed: Any = None
+        self.latest = -1  # number of the loader that gave the last batch
 
     def number(self, loader: Any) -> int:
         known = self.numbers.get(loader)
@@ -55,14 +59,31 @@ class LoaderTap:
 
     def delivered(self, iterator: Any, batch: Any) -> None:
         reader = self.iterators.get(iterator)
-        if reader is not None:
-            for value, code in reader.read(batch):
-                self.session.fact(value, code)
+        if reader is None:
+            return
+        self.latest = reader.loader
+        if not reader.batches:
+            self._met(reader.loader, batch)
+        for value, code in reader.read(batch):
+            self.session.fact(value, code)
+
+    def _met(self, number: int, batch: Any) -> None:
+        if number < len(self.portraits) and "batch_bytes" not in self.portraits[number]:
+            self.portraits[number]["batch_bytes"] = boundary.attempt(bytes_of, batch)
+
+    def describe_items(self) -> None:
+        """Of the loader that gave the last batch: a step has just ended, so it feeds the training."""
+        for loader, number in list(self.numbers.items()):
+            if number == self.latest and number < len(self.portraits):
+                portrait = self.portraits[number]
+                if not portrait.get("iterable"):
+                    portrait.update(describe_items(loader.dataset))
 
 
-def install(session: Session) -> None:
+def install(session: Session, epilogue: Epilogue) -> None:
     tap = LoaderTap(session)
     session.facts["loaders"] = tap.portraits
+    epilogue.last_acts.append(tap.describe_items)
     session.wrap(DataLoader, "__init__", functools.partial(_around_init, tap))
     session.wrap(DataLoader, "__iter__", functools.partial(_around_iter, tap))
     session.wrap(_BaseDataLoaderIter, "__next__", functools.partial(_around_next, tap))
