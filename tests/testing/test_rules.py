@@ -95,7 +95,7 @@ def test_a_sound_rule_passes(rule_from):
         (
             "Cause.LOGGING_HEAVY\n",
             "Cause.LOGGING_HEAVY\n    outranks = frozenset({Cause.LOGGING_HEAVY})\n",
-            "",
+            "against itself",
         ),
     ],
 )
