@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not hasattr(options, "run"):
             parser.print_help()
             return 0
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()  # a reader that has gone is noticed here, and not at the interpreter's end
+        return code
     except HotlapError as error:
         print(f"hotlap: {error}", file=sys.stderr)
         return error.exit_code

@@ -151,7 +151,7 @@ def _from_scalar(kind: Any, plain: Any, where: str) -> Any:
             known = ", ".join(str(member.value) for member in kind)
             raise FactError(f"{where} is {plain!r}, not one of {known}.") from None
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return float(plain)
+        return plain  # it stays what it was, so that a fact comes back as it was written
     if not isinstance(plain, kind) or (kind is not bool and isinstance(plain, bool)):
         raise FactError(f"{where} should be {kind.__name__}, not {plain!r:.60}.")
     return plain

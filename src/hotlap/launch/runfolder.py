@@ -15,7 +15,7 @@ HOME = ".hotlap"
 TRACE = "trace.json"
 _PROBE = "probe"
 _FACTS = ("job.json", "host.json")
-_RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt")
+_RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE)
 
 
 def create_run(name: str, out: str | None) -> Path:

@@ -47,6 +47,7 @@ def diff_view(before: View, after: View) -> dict[str, Any]:
 def _side(view: View) -> dict[str, Any]:
     return {
         "run": view["run"],
+        "run_shown": view["run_shown"],
         "command": view["job"]["shown"],
         "verdict": view["verdict"],
         "ending": view["ending"],

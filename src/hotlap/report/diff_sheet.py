@@ -36,7 +36,7 @@ def draw(diff: Diff, lang: str = "en", colour: bool = False, ascii_only: bool = 
 def _parts(diff: Diff, say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
     for side in ("before", "after"):
         run = diff[side]
-        lines = [text(run["run"], "bold", BESIDE), text(run["command"], "dim", BESIDE)]
+        lines = [text(run["run_shown"], "bold", BESIDE), text(run["command"], "dim", BESIDE)]
         yield labelled(say(f"heading.{side}"), lines)
     yield ""
     yield labelled(say("heading.change"), [text(line, "", BESIDE) for line in change(diff, say)])
@@ -173,4 +173,4 @@ def _value(value: Any, say: Phrases) -> str:
         return say.word("yes" if value else "no")
     if isinstance(value, list):
         return ", ".join(map(str, value)) or say("host.none")
-    return say("host.none") if value is None else str(value)
+    return "-" if value is None else str(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hotlap.facts.timeline import Stage
 from hotlap.report.renderers.html import Html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -91,3 +92,14 @@ def test_the_picture_has_the_plots_in_it(browse, page_of, tmp_path, theme):
     # The stage's bars in the table are a few thousand pixels; its area in the plot is many more.
     counts = {colour: count for count, colour in picture.getcolors(maxcolors=2**24)}
     assert counts[BACKWARD] > 10_000
+
+
+def test_a_hundred_thousand_steps_are_drawn(browse, timeline_of, view_of, tmp_path):
+    mix = {stage.value: 1.0 + index for index, stage in enumerate(Stage)}
+    page = tmp_path / "long.html"
+    page.write_text(Html().render(view_of(timeline_of(mix, 100_000, stall_every=999))), encoding="utf-8")
+    assert page.stat().st_size < 6_000_000
+    dom = browse(page, "--dump-dom")
+    assert re.search(r"<html[^>]* data-drawn", dom)
+    plot = drawn(dom)["timeline"]
+    assert all(f">{stage.value}</text>" in plot for stage in Stage)
