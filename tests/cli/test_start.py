@@ -21,7 +21,6 @@ STORED = ALWAYS | {"psutil", "plotly", "jinja2", "hotlap.diagnose.run", "hotlap.
         (("--help",), STORED | {"pyarrow", "rich", "yaml", "hotlap.facts.timeline"}),
         (("profile", "--help"), STORED | {"pyarrow", "rich", "yaml"}),
         (("explain", "host-sync"), ALWAYS | {"pyarrow", "rich", "yaml", "psutil"}),
-        (("knobs",), {"pyarrow", "rich", "yaml", "psutil"}),
         (("report", "last", "--format", "json"), STORED | {"rich", "yaml"}),
         (("report", "last", "--format", "terminal"), STORED),
         (("report", "last"), ALWAYS | {"psutil", "rich"}),

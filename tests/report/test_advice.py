@@ -50,8 +50,8 @@ def test_only_knobs_that_exist_are_shown(views, monkeypatch, tmp_path):
     (tmp_path / "num_workers.py").touch()
     monkeypatch.setattr(knobs, "__path__", [str(tmp_path)])
     job = views["data-bound"]["job"]
-    assert advice.apply_command(FIX, job).line == "hotlap knobs show num-workers"
-    assert advice.apply_command({**FIX, "knob": "num-wrokers"}, job) is None
+    assert advice.apply_command(FIX, job, {"knobs"}).line == "hotlap knobs show num-workers"
+    assert advice.apply_command({**FIX, "knob": "num-wrokers"}, job, {"knobs"}) is None
 
 
 @pytest.mark.parametrize(

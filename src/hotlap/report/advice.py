@@ -12,8 +12,8 @@ from typing import Any
 from hotlap import knobs
 from hotlap.facts.diagnosis import HEALTHY
 
-# The one place to name a command once it exists: `tune` and `run` are then offered by themselves.
-COMMANDS = ("profile", "report", "diagnose", "explain", "knobs", "diff", "doctor")
+# The one place to name a command once it exists: `knobs`, `tune` and `run` are then offered by themselves.
+COMMANDS = ("profile", "report", "diagnose", "explain", "diff", "doctor")
 
 
 @dataclass(frozen=True)
