@@ -8,18 +8,18 @@ NS_PER_S = 1_000_000_000
 
 def duration(seconds: float) -> str:
     """`0.0000421` -> `42 us`, `0.0123` -> `12.3 ms`, `75` -> `1 min 15 s`."""
-    magnitude = abs(seconds)
-    if magnitude < 1e-3:
+    magnitude, sign = abs(seconds), "-" if seconds < 0 else ""
+    if magnitude < 0.9995e-3:
         return f"{seconds * 1e6:.0f} us"
-    if magnitude < 1:
+    if magnitude < 0.9995:
         return f"{_three_digits(seconds * 1e3)} ms"
-    if magnitude < 60:
+    if magnitude < 59.95:
         return f"{_three_digits(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest = divmod(round(magnitude), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
+        return f"{sign}{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
+    return f"{sign}{hours} h {minutes} min"
 
 
 def size(count: float) -> str:
@@ -41,9 +41,9 @@ def share(fraction: float) -> str:
 
 def rate(per_second: float) -> str:
     """`12345.6` -> `12,300`, `3.14159` -> `3.14`."""
-    if abs(per_second) < 1000:
+    if abs(per_second) < 999.5:
         return _three_digits(per_second)
-    step = 10 ** (len(str(int(abs(per_second)))) - 3)
+    step = 10 ** (len(str(round(abs(per_second)))) - 3)
     return f"{round(per_second / step) * step:,.0f}"
 
 

@@ -5,6 +5,7 @@ Files are written whole or not at all, so that a kill at any moment leaves the o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -65,8 +66,13 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically: beside its place first, then moved over it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(content)
-    draft.replace(path)
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def read_json(path: Path, kind: Any) -> Any:
@@ -139,7 +145,9 @@ def _from_container(kind: Any, origin: Any, plain: Any, where: str) -> Any:
         }
     if isinstance(plain, str) or not isinstance(plain, Sequence):
         raise FactError(f"{where} should be a list, not {plain!r:.60}.")
-    if origin is tuple and len(arguments) == 2 and arguments[1] is not Ellipsis:
+    if origin is tuple and Ellipsis not in arguments:
+        if len(plain) != len(arguments):
+            raise FactError(f"{where} should have {len(arguments)} entries, not {len(plain)}.")
         return tuple(from_plain(each, item, where) for each, item in zip(arguments, plain, strict=True))
     items = (from_plain(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(plain))
     return tuple(items) if origin is tuple else list(items)
