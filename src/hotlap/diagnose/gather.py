@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from hotlap.diagnose.fold import fold
 from hotlap.diagnose.lines import hot_lines, merge
 from hotlap.diagnose.operators import read_operators
 from hotlap.diagnose.tally import combine, tally
+from hotlap.diagnose.window import marks_within, samples_within
 from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
-from hotlap.probe.marks import WINDOW_END, Kind
-from hotlap.stats.quantile import median
+from hotlap.probe.marks import Kind
+from hotlap.stats.quantile import quantile
 from hotlap.stats.steady import steady_from
 
+_RANKS_95 = 0.98  # half of 1.96 standard deviations of the rank of a median, times the root of the count
 _MARK_NS = 500  # an assumed cost of a mark, for a run too short to calibrate it
 
 
@@ -42,7 +45,9 @@ class Recording:
 def read_recordings(folder: Path) -> list[Recording]:
     """All processes that left marks, also those that were killed before they could describe themselves."""
     pids = sorted(int(path.stem) for path in folder.glob("*.marks") if path.stem.isdigit())
-    return [_recording(folder, pid) for pid in pids]
+    found = [_recording(folder, pid) for pid in pids]
+    ends = {each.pid: each.facts["window_end"] for each in found if "window_end" in each.facts}
+    return [_within_window(each, ends.get(each.pid, ends.get(each.facts.get("parent", 0)))) for each in found]
 
 
 def _recording(folder: Path, pid: int) -> Recording:
@@ -53,6 +58,11 @@ def _recording(folder: Path, pid: int) -> Recording:
         read_integers(folder / f"{pid}.samples"),
         folder / f"{pid}.trace.json",
     )
+
+
+def _within_window(recording: Recording, end: int | None) -> Recording:
+    marks, samples = marks_within(recording.marks, end), samples_within(recording.samples, end)
+    return replace(recording, marks=marks, samples=samples)
 
 
 def read_integers(path: Path) -> array[int]:
@@ -84,7 +94,7 @@ def _timeline(
 ) -> Timeline:
     facts = recording.facts
     done = facts.get("window_done", False)
-    seen = fold(_within_window(recording.marks), None if done else facts.get("ended_at", end))
+    seen = fold(recording.marks, None if done else facts.get("ended_at", end))
     book_waits(seen, recording.marks)
     steps = seen.columns.steps()
     steady = steady_from(steps.wall, seen.columns.compiled)
@@ -108,14 +118,17 @@ def _timeline(
         lines=tuple(_main_lines(recording, seen, since) + worker_lines),
         syncs=describe.syncs(facts),
         cadences=describe.cadences(steps, steady),
-        gauges=with_device_memory(gauges, recording.marks),
+        gauges=with_device_memory(
+            [g for g in gauges if g.t <= facts.get("window_end", end)], recording.marks
+        ),
         pauses=describe.pauses(seen.overlays[Kind.COLLECT], since),
         epochs=max((each.get("epochs", 0) for each in facts.get("loaders", ())), default=0),
         boundary=seen.boundary,
         inferred=seen.inferred,
         comm_s=_comm_seconds(seen, since),
         ops=read_operators(recording.trace),
-        free_input_s=_free_input_seconds(facts),
+        free_input_s=_free_input(facts, 0.0),
+        free_input_range_s=tuple(each for way in (-1, 1) if (each := _free_input(facts, way)) is not None),
     )
 
 
@@ -182,15 +195,13 @@ def _probe_cost(recording: Recording, seen: Folded) -> ProbeCost:
     )
 
 
-def _within_window(raw: array[int]) -> array[int]:
-    """The marks up to the end of the measured window."""
-    end = next((index for index, mark in enumerate(raw) if mark & 255 == WINDOW_END), len(raw))
-    return raw[:end]
-
-
-def _free_input_seconds(facts: Mapping[str, Any]) -> float | None:
+def _free_input(facts: Mapping[str, Any], way: float) -> float | None:
+    """Seconds of a step with free input: the median, or the lower or upper end of its interval, from its rank."""
     walls = facts.get("free_input_ns")
-    return median(walls) / 1e9 if walls else None
+    if not walls:
+        return None
+    share = 0.5 + way * _RANKS_95 / sqrt(len(walls))
+    return quantile(walls, min(1.0, max(0.0, share))) / 1e9
 
 
 def _comm_seconds(seen: Folded, since: int) -> float | None:

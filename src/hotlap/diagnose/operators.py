@@ -1,28 +1,33 @@
 """From a torch.profiler trace to what a step consists of: top operators, matmuls, low precision, idle device.
 
-An operator's own time is its duration without the operators that it called. On a device the kernels count instead of the
-calls that launched them.
+An operator's own time is its duration without the operators that it called. On a device it is the time of the kernels
+that it launched, as the host only queues them.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hotlap.diagnose.shapes import dtype, shapes
 from hotlap.facts.timeline import Operator, Ops
+from hotlap.probe.marks import STEP_MARK
 
-_MATMULS = ("mm", "addmm", "bmm", "baddbmm", "linear", "conv", "matmul", "mkldnn", "gemm", "attention")
-_POINTWISE = (
-    "add", "sub", "mul", "div", "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "log", "sqrt", "pow", "norm",
-    "dropout", "softmax", "copy_", "clamp", "where", "threshold", "neg", "abs", "fill_", "sum", "mean",
-)  # fmt: skip
-_LOW = ("c10::BFloat16", "c10::Half")
+_MATMUL = re.compile(r"mm($|_|backward)|linear|conv|matmul|mkldnn|gemm|attention")
+_POINTWISE = re.compile(
+    r"add|sub|mul|div|relu|gelu|silu|sigmoid|tanh|exp(?!and)|log|sqrt|pow|norm|dropout|softmax|copy_|clamp|where|threshold"
+    r"|neg|abs|fill_|sum|mean|triton"
+)
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_LOW = ("bfloat16", "float16")
 _MOST = 20
 _ALIGNED = 8  # elements: what tensor cores want a size to be a multiple of
 Event = Mapping[str, Any]
+Spent = tuple[Event, float]
 
 
 def read_operators(path: Path | None) -> Ops | None:
@@ -30,29 +35,32 @@ def read_operators(path: Path | None) -> Ops | None:
     if path is None or not path.is_file():
         return None
     try:
-        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    except (ValueError, KeyError, OSError):
+        return operators(json.loads(path.read_text(encoding="utf-8"))["traceEvents"])
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
         return None
-    return operators(events)
 
 
 def operators(events: Sequence[Event]) -> Ops | None:
+    """What the whole steps in a trace consist of; what follows the last one is left out."""
+    ends = [float(event["ts"]) for event in events if event.get("name") == STEP_MARK]
     calls = [event for event in events if event.get("cat") == "cpu_op" and event.get("ph") == "X"]
-    own = _own_times(calls)
-    total = sum(own)
+    if ends:
+        calls = [call for call in calls if call["ts"] <= max(ends)]
+    kernels = [event for event in events if event.get("cat") in _ON_DEVICE and event.get("ph") == "X"]
+    pairs = _on_device(calls, kernels) if kernels else list(zip(calls, _own_times(calls), strict=True))
+    total = sum(spent for _, spent in pairs)
     if total <= 0:
         return None
-    pairs = list(zip(calls, own, strict=True))
-    matmul = [(event, spent) for event, spent in pairs if _is(event, _MATMULS)]
-    matmul_time = sum(spent for _, spent in matmul)
-    pointwise = sum(spent for event, spent in pairs if _is(event, _POINTWISE) and not _is(event, _MATMULS))
+    matmul = [pair for pair in pairs if _named(pair[0], _MATMUL)]
+    pointwise = [pair for pair in pairs if _named(pair[0], _POINTWISE) and not _named(pair[0], _MATMUL)]
     return Ops(
-        top=_top(pairs, total),
-        pointwise=pointwise / total,
-        matmul=matmul_time / total,
-        low_precision=_share(matmul, matmul_time, lambda event: _dtype(event) in _LOW),
-        misaligned=_share(matmul, matmul_time, _misaligned),
-        device_idle=_device_idle(events),
+        top=_top(pairs, total, max(1, len(ends))),
+        pointwise=_share(pointwise, total),
+        matmul=_share(matmul, total),
+        low_precision=_part(matmul, lambda event: dtype(event) in _LOW),
+        misaligned=_part(matmul, _misaligned),
+        device_idle=_idle(kernels),
+        steps=len(ends) or None,
     )
 
 
@@ -77,56 +85,62 @@ def _holds(outer: Event, inner: Event) -> bool:
     return bool(outer["tid"] == inner["tid"] and inner["ts"] < outer["ts"] + outer["dur"])
 
 
-def _top(pairs: Sequence[tuple[Event, float]], total: float) -> tuple[Operator, ...]:
-    times: Counter[tuple[str, str, str]] = Counter()
+def _on_device(calls: Sequence[Event], kernels: Sequence[Event]) -> list[Spent]:
+    """Each operator with the time of its kernels; a kernel that no operator launched stands for itself."""
+    by_operator: defaultdict[Any, float] = defaultdict(float)
+    known = {_external_id(call) for call in calls} - {None}
+    unclaimed: list[Spent] = []
+    for kernel in kernels:
+        launcher = _external_id(kernel)
+        if launcher in known:
+            by_operator[launcher] += float(kernel["dur"])
+        else:
+            unclaimed.append((kernel, float(kernel["dur"])))
+    launching = [call for call in calls if _external_id(call) in by_operator]
+    return [(call, by_operator[_external_id(call)]) for call in launching] + unclaimed
+
+
+def _external_id(event: Event) -> Any:
+    return event.get("args", {}).get("External id")
+
+
+def _top(pairs: Sequence[Spent], total: float, steps: int) -> tuple[Operator, ...]:
+    times: defaultdict[tuple[str, str, str], float] = defaultdict(float)
     counts: Counter[tuple[str, str, str]] = Counter()
     for event, spent in pairs:
-        key = (str(event["name"]), _shapes(event), _dtype(event))
-        times[key] += spent  # type: ignore[assignment]  # a Counter adds floats as well
+        key = (str(event["name"]), shapes(event), dtype(event))
+        times[key] += spent
         counts[key] += 1
-    return tuple(
-        Operator(*key, share=spent / total, calls=counts[key]) for key, spent in times.most_common(_MOST)
-    )
+    ranked = sorted(times, key=lambda key: -times[key])[:_MOST]
+    return tuple(Operator(*key, share=times[key] / total, calls=counts[key] / steps) for key in ranked)
 
 
-def _is(event: Event, names: Sequence[str]) -> bool:
-    name = str(event["name"]).rpartition("::")[2].lower()
-    return any(part in name for part in names)
-
-
-def _shapes(event: Event) -> str:
-    shapes = event.get("args", {}).get("Input Dims", [])
-    return " ".join("x".join(map(str, shape)) for shape in shapes[:3] if shape)
-
-
-def _dtype(event: Event) -> str:
-    types = event.get("args", {}).get("Input type", [])
-    return next((kind for kind in types if kind and kind not in ("Scalar", "ScalarList")), "")
+def _named(event: Event, names: re.Pattern[str]) -> bool:
+    return names.search(str(event["name"]).lower().removeprefix("aten::")) is not None
 
 
 def _misaligned(event: Event) -> bool:
-    shapes = event.get("args", {}).get("Input Dims", [])
     sizes = [
         size
-        for shape in shapes[:2]
-        if isinstance(shape, list)
+        for shape in event.get("args", {}).get("Input Dims", [])[:2]
         for size in shape[-2:]
         if isinstance(size, int)
     ]
     return any(size % _ALIGNED for size in sizes if size > 1)
 
 
-def _share(pairs: Sequence[tuple[Event, float]], total: float, holds: Any) -> float | None:
-    return sum(spent for event, spent in pairs if holds(event)) / total if total > 0 else None
+def _share(pairs: Sequence[Spent], total: float) -> float:
+    return sum(spent for _, spent in pairs) / total
 
 
-def _device_idle(events: Sequence[Event]) -> float | None:
+def _part(pairs: Sequence[Spent], holds: Callable[[Event], bool]) -> float | None:
+    total = sum(spent for _, spent in pairs)
+    return _share([pair for pair in pairs if holds(pair[0])], total) if total > 0 else None
+
+
+def _idle(kernels: Sequence[Event]) -> float | None:
     """The part between the first and the last kernel in which none ran; None without a device."""
-    spans = sorted(
-        (float(event["ts"]), float(event["ts"]) + float(event["dur"]))
-        for event in events
-        if event.get("cat") in ("kernel", "gpu_memcpy") and event.get("ph") == "X"
-    )
+    spans = sorted((float(each["ts"]), float(each["ts"]) + float(each["dur"])) for each in kernels)
     if not spans:
         return None
     busy, reached = 0.0, spans[0][0]

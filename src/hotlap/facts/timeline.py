@@ -262,7 +262,7 @@ class Operator:
     shapes: str
     dtype: str
     share: float
-    calls: int
+    calls: float
 
 
 @dataclass(frozen=True)
@@ -283,6 +283,7 @@ class Ops:
 
 
 @dataclass(frozen=True)
+    steps: int | None = None  # that were profiled
 class ProbeCost:
     """What the probe itself cost: calibrated cost of its marks, plus its own thread's CPU time."""
 
@@ -325,4 +326,5 @@ class Timeline:
 
     @property
     def steady_steps(self) -> int:
+    free_input_range_s: tuple[float, ...] = ()  # in which that median lies, at 95 %
         return max(0, len(self.steps) - self.steady_from)

@@ -15,9 +15,8 @@ from hotlap.probe.marks import Kind
 
 _LOOK_EVERY_S = 0.5
 _LEAD_S = 1.5  # seconds that a word to stop needs to reach every rank
-_DEAF_AFTER_S = (
-    60.0  # a script that caught the word to stop and went on; phases after the window need their time
-)
+_DEAF_AFTER_S = 60.0  # a script that caught the word to stop and went on
+_DEAF_AFTER_STEPS = 10  # where these take longer
 _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
 
 
@@ -41,12 +40,14 @@ class Observer:
         self._vitals: Vitals | None = None
         self._looked = 0.0
         self._asked_at: float | None = None
+        self._patience_s = _DEAF_AFTER_S
+        self._steps_after = 0
 
     def tick(self, pid: int) -> bool:
         """True: let the job go on. False: it does not end by itself."""
         if time.monotonic() - self._looked >= _LOOK_EVERY_S:
             self._look(pid)
-        return not (self._asked_at and time.monotonic() - self._asked_at > _DEAF_AFTER_S)
+        return not (self._asked_at and time.monotonic() - self._asked_at > self._patience_s)
 
     def close(self) -> None:
         if self._vitals is not None:
@@ -74,6 +75,8 @@ class Observer:
         if self._wanted is None:
             self._progress(f"{self.steps} steps")
             return
+        if tail.steps_after > self._steps_after:  # it has heard, and is in the phases after the window
+            self._steps_after, self._asked_at = tail.steps_after, time.monotonic()
         walls = [later - earlier for earlier, later in itertools.pairwise(ends)]
         steady = max(0, len(walls) - self._steady_from(walls)) if walls else 0
         self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
@@ -84,6 +87,7 @@ class Observer:
         """Several ranks must hear the word before the step it names, so that all stop after the same one."""
         lead = int(_LEAD_S / max(pace_s, 1e-4)) if len(self._tails) > 1 else 0
         control.stop_after(self._folder, made + 1 + lead)
+        self._patience_s = max(_DEAF_AFTER_S, _DEAF_AFTER_STEPS * pace_s)
         self._asked_at = time.monotonic()
 
 
@@ -96,6 +100,8 @@ class _Tail:
         self._steps: dict[int, list[int]] = {}
         self._backwards: list[int] = []
         self._ended = 0
+        self._in_phases = False
+        self.steps_after = 0  # the measured window, until the script is asked to end
 
     def read(self) -> None:
         with self._path.open("rb") as file:
@@ -111,8 +117,12 @@ class _Tail:
                 self._ended = value >> 8
             elif code == marks.OPTIMIZER_ID:
                 self._steps.setdefault(value >> 8, []).append(self._ended)
+                self.steps_after += self._in_phases
             elif code == _BACKWARD:
                 self._backwards.append(value >> 8)
+                self.steps_after += self._in_phases
+            elif code in (marks.WINDOW_END, marks.PHASES_END):
+                self._in_phases = code == marks.WINDOW_END
 
     def ends(self) -> list[int]:
         """Of the optimizer that steps most often, or of backward passes where there is none."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hotlap.probe import boundary, calibrate, device
 from hotlap.probe.epilogue import Epilogue
+from hotlap.probe.feed import Feed
 from hotlap.probe.phases import phases
 from hotlap.probe.session import Session
 from hotlap.probe.taps import (
@@ -30,8 +31,11 @@ def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:
     """The session of this process; the compiler's tap follows when the compiler is imported."""
     session = Session(folder, origin)
     epilogue = Epilogue(session)
-    for phase in phases(session, phase_names):
-        epilogue.add(phase)
+    if phase_names:
+        session.feed = Feed()
+        for phase in phases(session, session.feed, phase_names):
+            epilogue.add(phase)
+    session.endings.append(epilogue.close)
     for tap in _TAPS:
         boundary.attempt(tap.install, session)
     for ending_tap in (loader, autograd, optimizer):

@@ -22,6 +22,12 @@ def record(where: str, error: BaseException) -> None:
         faults.append(f"{where}: {type(error).__name__}: {error}{place}")
 
 
+def unmeasured(what: str) -> None:
+    """Remember, for the report, something that was asked for and could not be measured."""
+    if len(faults) < _MOST_FAULTS:
+        faults.append(what)
+
+
 def contained(function: Callable[P, R]) -> Callable[P, R | None]:
     """Run `function`; on any exception of its own, record it and return None."""
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from hotlap.probe import boundary, marks
 from hotlap.probe.control import WindowDone
-from hotlap.probe.session import Session
+from hotlap.probe.session import Session, now
 
 
 class Phase(Protocol):
@@ -35,34 +35,47 @@ class Epilogue:
         self._current: Phase | None = None
         self._left = 0
         self._begun = False
-        self.last_acts: list[Callable[[], Any]] = []  # called right before the script is ended
+        self.last_acts: list[Callable[[], Any]] = []  # called when the window is measured, before the phases
 
     def add(self, phase: Phase) -> None:
         self._phases.append(phase)
 
     def step_made(self) -> None:
-        """A step after the window was made; raises WindowDone after the last one."""
+        """A step was made and the window is done; raises WindowDone after the last phase."""
         if not self._begun:
             self._begun = True
-            self._session.note("window_done", True)
-            self._session.fact(0, marks.WINDOW_END)
+            self._close_window()
         elif self._current is not None:
             boundary.attempt(self._current.step_made)
             self._left -= 1
-        while not self._left:
-            if self._current is not None:
-                boundary.attempt(self._current.end)
-            if not self._phases:
-                break
-            self._current = self._phases.pop(0)
-            self._left = self._current.steps
-            boundary.attempt(self._current.begin)
-        if self._left == 0:
-            self._finish()
+        while not self._left and self._next_phase():
+            pass
+        if self._current is None:
+            self._session.fact(0, marks.PHASES_END)
+            raise WindowDone(0)
 
-    def _finish(self) -> None:
-        self._current = None
+    def close(self) -> None:
+        """The script ends by itself: a phase under way is written with the steps that it got."""
+        self._phases.clear()
+        self._next_phase()
+
+    def _next_phase(self) -> bool:
+        if self._current is not None:
+            boundary.attempt(self._current.end)
+        self._current = self._phases.pop(0) if self._phases else None
+        if self._current is None:
+            return False
+        self._left = self._current.steps
+        boundary.attempt(self._current.begin)
+        return True
+
+    def _close_window(self) -> None:
+        session = self._session
+        session.note("window_done", True)
+        session.note("window_end", now() - session.origin)
+        session.fact(0, marks.WINDOW_END)
+        if session.feed is not None:
+            session.feed.learns = False
         for act in self.last_acts:
             boundary.attempt(act)
-        self.last_acts.clear()
-        raise WindowDone(0)
+        boundary.attempt(session.freeze)

@@ -49,6 +49,10 @@ DEVICE_BACKWARD = 140
 DEVICE_OPTIMIZER = 141
 DEVICE_ALLOCATED = 142  # bytes, after the mark before
 DEVICE_RESERVED = 143
+PHASES_END = 144  # the script is asked to end
+FETCH_QUEUED = 145  # nanoseconds of the fetch before in which it waited for a core
+
+STEP_MARK = "hotlap: a step ends"  # an annotation in a torch.profiler trace
 
 
 def enter(kind: Kind) -> int:

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 from hotlap.facts.timeline import Stage
 from hotlap.probe import boundary, marks
 from hotlap.probe.control import Control
+from hotlap.probe.feed import Feed
 from hotlap.probe.marks import Kind
 from hotlap.probe.ring import Ring
 from hotlap.probe.sampler import Sampler
@@ -50,10 +52,13 @@ class Session:
         self.first_batch: list[Callable[[], None]] = []  # called once, before the first batch or step
         self.step_begins: list[Callable[[], None]] = []  # called before each optimizer step, after its end
         self.step_ends: list[Callable[[], None]] = []
+        self.endings: list[Callable[[], None]] = []  # called when the process is about to end by itself
         self.compile_begins: list[Callable[[], None]] = []  # called before the compiler traces anything
         self.control = Control(folder)
         self.device: Any = None  # a DeviceClock, once the script uses a device
-        self.replays_batch = False  # loaders hand out the same batch again: input costs nothing
+        self.feed: Feed | None = None  # where phases follow the window: which loaders feed training
+        self._frozen: dict[str, Any] = {}
+        self._writing = threading.Lock()
         self._undo: list[Callable[[], None]] = []
         self._pausable: list[tuple[Any, str, Any, Any]] = []
         self.pid = os.getpid()
@@ -150,13 +155,26 @@ class Session:
 
     # -- life ----------------------------------------------------------------------------------------------------
 
+    def freeze(self) -> None:
+        """The window is measured: what is known of it stays as it is now, whatever is counted from here on."""
+        self.ring.flush()
+        self._frozen = json.loads(json.dumps(self._described(), default=str))
+        self.facts = {}
+
     @boundary.contained
     def write_facts(self) -> None:
+        with self._writing:  # the sampler's thread writes now and then, this one at the end
+            facts = {**self.facts, **self._frozen} if self._frozen else self._described()
+            if not self.ring.count:
+                return  # a process that never trained leaves nothing behind
+            draft = self.folder / f".{self.pid}.json"
+            draft.write_text(json.dumps({**facts, "faults": boundary.faults}, default=str))
+            draft.replace(self.folder / f"{self.pid}.json")
+
+    def _described(self) -> dict[str, Any]:
         for portrait in self.portraits:
             boundary.attempt(portrait)
-        if not self.ring.count:
-            return  # a process that never trained leaves nothing behind
-        facts = {
+        return {
             "pid": self.pid,
             "parent": os.getppid(),
             "argv": sys.argv,
@@ -164,18 +182,16 @@ class Session:
             "world": int(os.environ.get("WORLD_SIZE", "1") or 1),
             "attached_at": self.attached_at,
             "marks": self.ring.count,
-            "faults": boundary.faults,
             "sampler": self.sampler.facts(),
             **self.facts,
         }
-        draft = self.folder / f".{self.pid}.json"
-        draft.write_text(json.dumps(facts, default=str))
-        draft.replace(self.folder / f"{self.pid}.json")
 
     @boundary.contained
     def end(self) -> None:
         """The process is about to end by itself."""
         if os.getpid() == self.pid:
+            for ending in self.endings:
+                boundary.attempt(ending)
             self.facts["ended_at"] = now() - self.origin
             self.sampler.stop()
             self.ring.close()
@@ -198,7 +214,8 @@ class Session:
     def after_fork_in_child(self) -> None:
         self.pid = os.getpid()
         self.thread = get_ident()
-        self.facts = {}
+        self.facts, self._frozen = {}, {}
+        self._writing = threading.Lock()
         boundary.faults.clear()
         self.ring.reopen(self.folder / f"{self.pid}.marks")
         self.sampler.reopen(self.folder / f"{self.pid}.samples")

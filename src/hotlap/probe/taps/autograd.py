@@ -34,8 +34,12 @@ def _around(session: Session, epilogue: Epilogue, original: Callable[..., Any]) 
         if session.device is not None:
             boundary.attempt(session.device.lap, marks.DEVICE_FORWARD)
         result = timed(*args, **kwargs)
-        if not control.steps and control.backward_made():
-            epilogue.step_made()
+        if not control.steps:
+            done = control.backward_made()
+            if session.feed is not None:
+                session.feed.step_made()
+            if done:
+                epilogue.step_made()
         return result
 
     return passed

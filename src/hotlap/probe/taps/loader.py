@@ -34,7 +34,6 @@ class LoaderTap:
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.iterators: weakref.WeakKeyDictionary[Any, BatchReader] = weakref.WeakKeyDictionary()
         self.portraits: list[dict[str, Any]] = []
-        self.replayed: Any = None
         self.latest = -1  # number of the loader that gave the last batch
 
     def number(self, loader: Any) -> int:
@@ -50,6 +49,8 @@ class LoaderTap:
         if get_ident() == self.session.thread:
             self.session.fact(number, marks.LOADER_ID)
         self.iterators[iterator] = BatchReader(number)
+        if self.session.feed is not None:
+            self.session.feed.opened()
         if number < len(self.portraits):
             portrait = self.portraits[number]
             portrait["epochs"] = portrait.get("epochs", 0) + 1
@@ -64,8 +65,15 @@ class LoaderTap:
         self.latest = reader.loader
         if not reader.batches:
             self._met(reader.loader, batch)
+        if self.session.feed is not None:
+            self.session.feed.gave(reader.loader, batch, iterator)
         for value, code in reader.read(batch):
             self.session.fact(value, code)
+
+    def again(self, iterator: Any) -> Any:
+        """A batch that was given before, while input is free; else None."""
+        reader, feed = self.iterators.get(iterator), self.session.feed
+        return feed.again(reader.loader) if feed is not None and reader is not None else None
 
     def _met(self, number: int, batch: Any) -> None:
         if number < len(self.portraits) and "batch_bytes" not in self.portraits[number]:
@@ -128,16 +136,14 @@ def _around_next(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., 
             return original(self)
         if sampler.idle:
             session.start()
-        if session.replays_batch and tap.replayed is not None:
-            return tap.replayed
+        if session.feed is not None and (batch := boundary.attempt(tap.again, self)) is not None:
+            return batch
         append((now() - origin) << 8 | _ENTER)
         try:
             batch = original(self)
         finally:
             append((now() - origin) << 8 | _LEAVE)
         boundary.attempt(tap.delivered, self, batch)
-        if session.replays_batch:
-            tap.replayed = batch
         return batch
 
     return waited

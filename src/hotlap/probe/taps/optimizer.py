@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ class OptimizerTap:
         self.session = session
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.portraits: list[dict[str, Any]] = []
+        self.made: Counter[int] = Counter()
+        self.latest = self.before = -1  # the numbers of the last two that stepped
 
     def number(self, optimizer: Optimizer) -> int:
         known = self.numbers.get(optimizer)
@@ -45,11 +48,20 @@ class OptimizerTap:
     def ended(self, optimizer: Optimizer) -> None:
         number = self.number(optimizer)
         self.session.fact(number, marks.OPTIMIZER_ID)
+        self.made[number] += 1
+        self.before, self.latest = self.latest, number
         steps = self.session.control.steps + 1
         if steps in _PORTRAIT_STEPS:
             self.session.facts["runtime"] = runtime_portrait()
         for listener in self.session.step_ends:
             listener()
+
+    def paces(self) -> bool:
+        """Whether the step just made ends a step of training, as when marks are folded."""
+        most = max(self.made.values(), default=0)
+        # Of equals that take turns one is always a step ahead.
+        pacemaker = max((number for number, count in self.made.items() if count >= most - 1), default=-1)
+        return self.latest in (pacemaker, self.before)
 
 
 def install(session: Session, epilogue: Epilogue) -> None:
@@ -95,10 +107,18 @@ def _after(session: Session, tap: OptimizerTap, epilogue: Epilogue) -> Callable[
             return
         append((now() - origin) << 8 | _LEAVE)
         tap.ended(optimizer)
-        if control.step_made():
-            epilogue.step_made()
+        done = control.step_made()
+        if (done or session.feed is not None) and tap.paces():
+            _training_step_made(session, epilogue, done)
 
     return step_ends
+
+
+def _training_step_made(session: Session, epilogue: Epilogue, done: bool) -> None:
+    if session.feed is not None:
+        session.feed.step_made()
+    if done:
+        epilogue.step_made()
 
 
 def _around_scaler(session: Session, original: Callable[..., None]) -> Callable[..., None]:
