@@ -280,10 +280,10 @@ class Ops:
     low_precision: float | None = None
     misaligned: float | None = None
     device_idle: float | None = None  # share of the profiled time in which the device had nothing to do
+    steps: int | None = None  # that were profiled
 
 
 @dataclass(frozen=True)
-    steps: int | None = None  # that were profiled
 class ProbeCost:
     """What the probe itself cost: calibrated cost of its marks, plus its own thread's CPU time."""
 
@@ -323,8 +323,8 @@ class Timeline:
     comm_s: float | None = None  # steady time in collectives on the host's path
     ops: Ops | None = None
     free_input_s: float | None = None  # a step on a batch that costs nothing, measured by --ceiling
+    free_input_range_s: tuple[float, ...] = ()  # in which that median lies, at 95 %
 
     @property
     def steady_steps(self) -> int:
-    free_input_range_s: tuple[float, ...] = ()  # in which that median lies, at 95 %
         return max(0, len(self.steps) - self.steady_from)
