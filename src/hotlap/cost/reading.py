@@ -81,8 +81,7 @@ def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
     batches = sum(row.batches for row in rows)
     fetch = sum(row.fetch_s for row in rows) / batches
     cpu = min(fetch, sum(row.cpu_s for row in rows) / batches)
-    # On a machine without a free core, an item that is not on the CPU may wait for one: that is no I/O.
-    queue = min(fetch - cpu, QUEUED * cpu) if starved_of_cores else 0.0
+    queue = min(fetch - cpu, _queued(rows, cpu, starved_of_cores))
     return Work(
         items=sum(row.items for row in rows) / batches,
         cpu_s=cpu,
@@ -91,6 +90,17 @@ def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
         mib=(loader.batch_bytes or 0) / 2**20,
         queue_s=queue,
     )
+
+
+def _queued(rows: list[Worker], cpu: float, starved_of_cores: bool) -> float:
+    """Seconds of a batch that its items waited for a core, which is no I/O.
+
+    Where nobody counted them, an item that is not on the CPU may do so on a machine without a free core.
+    """
+    counted = [row for row in rows if row.queued_s is not None]
+    if counted:
+        return sum(row.queued_s or 0.0 for row in counted) / sum(row.batches for row in counted)
+    return QUEUED * cpu if starved_of_cores else 0.0
 
 
 def _compute_cores(timeline: Timeline, host: Host, compute_share: float, data_cpu_share: float) -> float:

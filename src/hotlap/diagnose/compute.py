@@ -12,9 +12,9 @@ from hotlap.ports.rule import Sight
 from hotlap.stats.quantile import median, quantile
 from hotlap.units import NS_PER_MS
 
-# Forward and backward of a leaf module that has next to nothing to compute: Python, dispatch, autograd.
-# Layers of 8 to 16 units took 20 to 40 us on a two-core machine, whatever the batch; the lower end is used,
-# so as not to overstate.
+# Forward and backward of a leaf module that has next to nothing to compute: Python, dispatch, autograd. Used
+# where it was not measured on the spot: layers of 8 to 16 units took 20 to 40 us on a two-core machine, whatever
+# the batch; the lower end is used, so as not to overstate.
 DISPATCH_US = 25.0
 OFTEN = 4.0  # calls of one module in a step: above this, Python loops over time steps or over layers
 SMALL_BATCH = 32  # samples in one pass: vector units and threads of any processor want more rows than this
@@ -41,7 +41,15 @@ def dispatch_of(sight: Sight) -> Dispatch | None:
     if model is None or model.compiled or not model.calls_per_step or compute_ms <= 0:
         return None
     call_us = compute_ms * 1e3 / model.calls_per_step
-    return Dispatch(model.calls_per_step, call_us, min(1.0, DISPATCH_US / call_us))
+    return Dispatch(model.calls_per_step, call_us, min(1.0, _starting_us(sight, model) / compute_ms / 1e3))
+
+
+def _starting_us(sight: Sight, model: Model) -> float:
+    """What the operators of a step would take if they had nothing to compute."""
+    each = sight.timeline.runtime.operator_us
+    if each is not None and model.operators_per_step:
+        return each * model.operators_per_step
+    return DISPATCH_US * (model.calls_per_step or 0.0)
 
 
 def _undisturbed_ms(sight: Sight) -> float:

@@ -30,17 +30,17 @@ def place(plain: Sequence[Any] | None) -> Place | None:
     return Place(*plain[:3]) if plain else None
 
 
-def loaders(facts: Facts, seen: Folded) -> tuple[Loader, ...]:
+def loaders(facts: Facts, seen: Folded, worker_threads: Mapping[int, int]) -> tuple[Loader, ...]:
     """The loaders that were iterated, in the order in which they were first met."""
     portraits = facts.get("loaders", ())
     return tuple(
-        _loader(portrait, seen.loaders.get(number, LoaderUse()))
+        _loader(portrait, seen.loaders.get(number, LoaderUse()), worker_threads.get(number))
         for number, portrait in enumerate(portraits)
         if portrait.get("dataset")
     )
 
 
-def _loader(portrait: Facts, use: LoaderUse) -> Loader:
+def _loader(portrait: Facts, use: LoaderUse, worker_threads: int | None) -> Loader:
     return Loader(
         dataset=Dataset(
             kind=portrait["dataset"],
@@ -65,7 +65,7 @@ def _loader(portrait: Facts, use: LoaderUse) -> Loader:
         wait_s=use.wait_ns / 1e9,
         startup_s=use.startup_ns / 1e9,
         batch_bytes=portrait.get("batch_bytes"),
-        worker_threads=portrait.get("worker_threads"),
+        worker_threads=worker_threads,
         training=use.batches > 0,
     )
 
@@ -78,18 +78,19 @@ def model(facts: Facts, seen: Folded) -> Model | None:
         kind=portrait["kind"],
         parameters=portrait["parameters"],
         modules=portrait["modules"],
-        calls_per_step=_calls_per_step(facts, seen),
+        calls_per_step=_per_step(facts.get("calls_per_optimizer_step"), seen),
         dtypes=tuple(portrait["dtypes"]),
         devices=tuple(portrait["devices"]),
         compiled=portrait["compiled"],
         place=place(portrait.get("place")),
+        operators_per_step=_per_step(facts.get("operators_per_optimizer_step"), seen),
     )
 
 
-def _calls_per_step(facts: Facts, seen: Folded) -> float | None:
-    """Calls are counted from one optimizer step to the next, and a step of training may hold several of those."""
-    calls, made = facts.get("calls_per_optimizer_step"), seen.optimizer_steps
-    return calls * made.total() / max(made.values()) if calls and made else None
+def _per_step(counted: float | None, seen: Folded) -> float | None:
+    """It is counted from one optimizer step to the next, and a step of training may hold several of those."""
+    made = seen.optimizer_steps
+    return counted * made.total() / max(made.values()) if counted is not None and made else None
 
 
 def optimizers(facts: Facts, seen: Folded) -> tuple[Optimizer, ...]:
@@ -112,6 +113,7 @@ def runtime(facts: Facts) -> Runtime:
         recompiles=tuple(map(_reason, facts.get("recompiles", ()))),
         framework=facts.get("framework", "plain"),
         backend=plain.get("backend"),
+        operator_us=facts["operator_ns"] / 1e3 if "operator_ns" in facts else None,
     )
 
 

@@ -112,7 +112,7 @@ def _timeline(
         runtime=describe.runtime(facts),
         probe=_probe_cost(recording, seen),
         model=describe.model(facts, seen),
-        loaders=describe.loaders(facts, seen),
+        loaders=describe.loaders(facts, seen, _worker_threads(facts, recordings)),
         workers=workers,
         optimizers=describe.optimizers(facts, seen),
         lines=tuple(_main_lines(recording, seen, since) + worker_lines),
@@ -163,6 +163,17 @@ def _workers(
                 workers += worker
                 lines.append(hot)
     return combine(workers), merge(lines)
+
+
+def _worker_threads(facts: Mapping[str, Any], recordings: Sequence[Recording]) -> dict[int, int]:
+    """Threads that computed in each worker of a loader, where a worker said so before its end."""
+    counted = {str(each.pid): each.facts["threads"] for each in recordings if "threads" in each.facts}
+    found = {}
+    for number, portrait in enumerate(facts.get("loaders", ())):
+        threads = [counted[pid] for pid in portrait.get("worker_pids", ()) if pid in counted]
+        if threads:
+            found[number] = max(threads)
+    return found
 
 
 def _worker(

@@ -22,6 +22,8 @@ class Tally:
     fetch_ns: int = 0  # without collate
     collate_ns: int = 0
     cpu_ns: int = 0
+    queued_ns: int = -1  # of the fetches in which it was asked for, -1 for none
+    asked_cpu_ns: int = 0  # CPU time of those fetches
     first: int = -1
     last: int = 0
     spans: list[tuple[int, int, int]] = field(default_factory=list)
@@ -29,6 +31,14 @@ class Tally:
     @property
     def wait_ns(self) -> int:
         return max(0, self.last - self.first - self.fetch_ns - self.collate_ns)
+
+    @property
+    def queued_s(self) -> float | None:
+        """Only who wants a core waits for one: what some fetches waited, all did in proportion to their CPU time."""
+        if self.queued_ns < 0:
+            return None
+        waited = self.queued_ns * max(1.0, self.cpu_ns / max(1, self.asked_cpu_ns))
+        return min(waited, max(0, self.fetch_ns - self.cpu_ns)) / 1e9
 
     def worker(self, loader: int, number: int, startup_ns: int = 0) -> Worker:
         return Worker(
@@ -41,6 +51,7 @@ class Tally:
             collate_s=self.collate_ns / 1e9,
             wait_s=self.wait_ns / 1e9,
             startup_s=startup_ns / 1e9,
+            queued_s=self.queued_s,
         )
 
 
@@ -67,6 +78,8 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
             current.items = value
         elif code == marks.FETCH_CPU:
             current.cpu_ns = value
+        elif code == marks.FETCH_QUEUED:
+            current.queued_ns, current.asked_cpu_ns = value, current.cpu_ns
         elif code == marks.LOADER_ID:
             _book(tallies, value, pending)
             pending = []
@@ -95,7 +108,12 @@ def _sum(one: Worker, other: Worker) -> Worker:
         wait_s=one.wait_s + other.wait_s,
         startups=one.startups + other.startups,
         startup_s=one.startup_s + other.startup_s,
+        queued_s=_known(one.queued_s, other.queued_s),
     )
+
+
+def _known(one: float | None, other: float | None) -> float | None:
+    return None if one is None and other is None else (one or 0.0) + (other or 0.0)
 
 
 def _book(tallies: dict[int, Tally], loader: int, batches: Sequence[Tally]) -> None:
@@ -108,5 +126,8 @@ def _book(tallies: dict[int, Tally], loader: int, batches: Sequence[Tally]) -> N
         total.fetch_ns += batch.fetch_ns
         total.collate_ns += batch.collate_ns
         total.cpu_ns += batch.cpu_ns
+        if batch.queued_ns >= 0:
+            total.queued_ns = max(0, total.queued_ns) + batch.queued_ns
+            total.asked_cpu_ns += batch.asked_cpu_ns
         total.last = batch.last
         total.spans.append((batch.first, batch.last, 0))

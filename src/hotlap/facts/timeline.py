@@ -82,9 +82,9 @@ class Warmup:
 class Worker:
     """One DataLoader worker (`worker` -1: the main process, where num_workers is 0). Seconds, summed.
 
-    `fetch_s` is `__getitem__`, `cpu_s` the CPU time inside it, `wait_s` the time between batches: handing
-    over, and waiting for the next request. `startups` counts how often it was started, `startup_s` what
-    that took in all.
+    `fetch_s` is `__getitem__`, `cpu_s` the CPU time inside it, `queued_s` the time in it that it was ready
+    to run but had no core, `wait_s` the time between batches: handing over, and waiting for the next
+    request. `startups` counts how often it was started, `startup_s` what that took in all.
     """
 
     loader: int
@@ -97,6 +97,7 @@ class Worker:
     wait_s: float
     startups: int = 1
     startup_s: float = 0.0
+    queued_s: float | None = None
 
     @property
     def busy(self) -> float:
@@ -201,6 +202,7 @@ class Model:
     devices: tuple[str, ...] = ()
     compiled: bool = False
     place: Place | None = None
+    operators_per_step: float | None = None  # of the graph that backward walks
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,7 @@ class Runtime:
     recompiles: tuple[str, ...] = ()
     framework: str = "plain"
     backend: str | None = None  # of torch.distributed
+    operator_us: float | None = None  # forward and backward of an operator that has next to nothing to compute
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from hotlap.probe.taps import (
     worker,
 )
 
-_TAPS = (worker, model, calls, transfer, sync, files, collector, calibrate, device)
+_TAPS = (worker, model, transfer, sync, files, collector, calibrate, device)
 
 
 def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:
@@ -38,7 +38,7 @@ def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:
     session.endings.append(epilogue.close)
     for tap in _TAPS:
         boundary.attempt(tap.install, session)
-    for ending_tap in (loader, autograd, optimizer):
+    for ending_tap in (loader, calls, autograd, optimizer):
         boundary.attempt(ending_tap.install, session, epilogue)
     os.register_at_fork(before=session.before_fork, after_in_child=session.after_fork_in_child)
     atexit.register(session.end)

@@ -49,6 +49,7 @@ DEVICE_BACKWARD = 140
 DEVICE_OPTIMIZER = 141
 DEVICE_ALLOCATED = 142  # bytes, after the mark before
 DEVICE_RESERVED = 143
+FETCH_QUEUED = 145  # nanoseconds of the fetch before in which it waited for a core
 PHASES_END = 144  # the script is asked to end
 FETCH_QUEUED = 145  # nanoseconds of the fetch before in which it waited for a core
 

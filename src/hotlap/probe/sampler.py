@@ -16,11 +16,14 @@ from typing import Any
 
 from hotlap.probe import boundary
 from hotlap.probe.ring import Ring
+from hotlap.probe.runqueue import RunQueue
 from hotlap.probe.usercode import UserCode
 
 _FIRST_INTERVAL_S = 0.01  # a window of a second or two must give enough samples to name a line
 _LATER_INTERVAL_S = 0.05  # a long run has time; its cost must vanish
 _FIRST_SAMPLES = 1000
+_HELD_UP = 0.05  # of the time that the training thread may wait for this one to get a core
+_RECONSIDER = 16  # looks
 _FLUSH_EVERY_S = 0.25
 # Then after twice as long each time: a killed run is described, a long one pays next to nothing.
 _FIRST_FACTS_S = 1.0
@@ -82,9 +85,10 @@ class Sampler:
     def _run(self, gate: threading.Lock) -> None:
         flushed = described = time.monotonic()
         used_before = self._cpu_ns
-        interval, patience = _FIRST_INTERVAL_S, _FIRST_FACTS_S
-        while not gate.acquire(timeout=interval):  # one call into C: cheaper than an Event
+        pace, patience = _Pace(), _FIRST_FACTS_S
+        while not gate.acquire(timeout=pace.interval):  # one call into C: cheaper than an Event
             boundary.attempt(self._look)
+            boundary.attempt(pace.looked, len(self._ring.buffer) + self._ring.count)
             moment = time.monotonic()
             if moment - flushed > _FLUSH_EVERY_S:
                 flushed = moment
@@ -93,9 +97,8 @@ class Sampler:
             if moment - described > patience:
                 described, patience = moment, min(patience * 2, _LONGEST_FACTS_S)
                 self._write_facts()
-            if len(self._ring.buffer) + self._ring.count > _FIRST_SAMPLES:
-                interval = _LATER_INTERVAL_S
             self._cpu_ns = used_before + time.thread_time_ns()
+        boundary.attempt(pace.close)
 
     def _look(self) -> None:
         moment = time.perf_counter_ns() - self._origin
@@ -136,6 +139,32 @@ class Sampler:
                 callee = name
             frame = frame.f_back
         return leaf, ""
+
+
+class _Pace:
+    """How long to sleep between two looks.
+
+    A look needs the interpreter's lock. On a machine without a free core this thread gets the lock and then waits for a
+    core, and the training thread waits with it: looks are rarer there.
+    """
+
+    def __init__(self) -> None:
+        self.interval = _FIRST_INTERVAL_S
+        self._queue = RunQueue()
+        self._waited = self._queue.waited_ns() or 0
+        self._looks = 0
+
+    def looked(self, samples: int) -> None:
+        self._looks += 1
+        if self._looks % _RECONSIDER == 0:
+            waited = self._queue.waited_ns() or 0
+            each_s = (waited - self._waited) / _RECONSIDER / 1e9
+            self._waited = waited
+            least = _LATER_INTERVAL_S if samples > _FIRST_SAMPLES else _FIRST_INTERVAL_S
+            self.interval = min(_LATER_INTERVAL_S, max(least, each_s / _HELD_UP))
+
+    def close(self) -> None:
+        self._queue.forget()
 
 
 def describe(frame: FrameType, callee: str, leaf: CodeType) -> list[Any]:

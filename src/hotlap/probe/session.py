@@ -142,7 +142,7 @@ class Session:
 
     def pause(self) -> None:
         """Put the originals back where the compiler must not meet a tap."""
-        for owner, name, original, _ in self._pausable:
+        for owner, name, original, _ in reversed(self._pausable):  # of two on one name the outer one first
             setattr(owner, name, original) if original is not None else delattr(owner, name)
 
     def resume(self) -> None:

@@ -1,29 +1,38 @@
-"""Counts the calls of leaf modules during a few of the first steps, to tell many small operators from few large ones.
+"""Counts calls of leaf modules and operators of the graph in a few of the first steps: many small ones, or few large?
 
 A global forward hook of torch does it, and only meanwhile: nothing is left on any module that could be saved or copied.
-Where the compiler is at work nothing is counted, since it would have to compile again without the hook.
+Where the compiler is at work nothing is counted, since it would have to compile again without the hook. What one operator
+takes that has nothing to compute is measured after the window.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.nn import Module
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from hotlap.probe.session import Session
+from hotlap.probe import boundary
+from hotlap.probe.epilogue import Epilogue
+from hotlap.probe.session import Session, now
 
 _AFTER, _STEPS = 2, 2  # two steps, since a script with two optimizers makes two of them a step
+_MOST_OPERATORS = 20_000  # of a graph: more are as many as any question needs
+_REPEATS, _QUICK = 60, 6  # runs through the small graph, and which of the quickest stands for them
+_LAYERS, _ROWS, _WIDTH = 8, 4, 8
 
 
 class CallsTap:
-    """Puts the hook in place after the second step and takes it away two steps later."""
+    """Counts from the end of the second step to the end of the fourth."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._steps = 0
         self._calls = 0
+        self._operators = 0
         self._hook: Any = None
 
     def step_ended(self) -> None:
@@ -33,19 +42,66 @@ class CallsTap:
         elif self._steps == _AFTER + _STEPS and self._hook is not None:
             self.stop()
             self._session.note("calls_per_optimizer_step", self._calls / _STEPS)
+            self._session.note("operators_per_optimizer_step", self._operators / _STEPS)
 
     def stop(self) -> None:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
+    def around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def passed(*args: Any, **kwargs: Any) -> Any:
+            if self._hook is not None:
+                self._operators += boundary.attempt(operators_behind, args[0] if args else kwargs["tensors"]) or 0
+            return original(*args, **kwargs)
+
+        return passed
+
+    def measure_operator(self) -> None:
+        if self._operators:
+            self._session.note("operator_ns", smallest_operator_ns())
+
     def _count(self, module: Module, _: Any) -> None:
         if not module._modules and torch.is_grad_enabled():
             self._calls += 1
 
 
-def install(session: Session) -> None:
+def operators_behind(tensors: Any) -> int:
+    """Operators of the graph that backward will walk, without the leaves that only take gradients."""
+    ends: Iterable[torch.Tensor] = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+    pending: list[Any] = [tensor.grad_fn for tensor in ends]
+    met: set[Any] = set()
+    while pending and len(met) < _MOST_OPERATORS:
+        node = pending.pop()
+        if node is not None and node not in met and node.next_functions:
+            met.add(node)
+            pending += [follower for follower, _ in node.next_functions]
+    return len(met)
+
+
+def smallest_operator_ns() -> int:
+    """Forward and backward of one operator on a handful of numbers; of a quick run, as a busy machine slows others."""
+    weight = torch.full((_WIDTH, _WIDTH), 0.1, requires_grad=True)
+    bias, rows = torch.zeros(_WIDTH, requires_grad=True), torch.ones(_ROWS, _WIDTH)
+    times, operators = [], 1
+    with torch.enable_grad():
+        for _ in range(_REPEATS):
+            started = now()
+            value = rows
+            for _ in range(_LAYERS):
+                value = torch.tanh(torch.nn.functional.linear(value, weight, bias))
+            loss = value.sum()
+            torch.autograd.grad(loss, (weight, bias), retain_graph=True)
+            times.append(now() - started)
+            operators = operators_behind(loss)
+    return sorted(times)[_QUICK] // operators
+
+
+def install(session: Session, epilogue: Epilogue) -> None:
     tap = CallsTap(session)
     session.step_ends.append(tap.step_ended)
     session.compile_begins.append(tap.stop)
+    session.wrap(torch.autograd, "backward", tap.around_backward, while_compiling=False)
+    epilogue.last_acts.append(tap.measure_operator)
     session.on_detach(tap.stop)

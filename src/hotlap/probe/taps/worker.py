@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import os
+import threading
 import time
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+import torch
 from torch.utils.data._utils import fetch, worker
 
 from hotlap.probe import boundary, marks
 from hotlap.probe.marks import Kind
+from hotlap.probe.runqueue import RunQueue
 from hotlap.probe.session import Session, now
 
 _cpu = time.thread_time_ns
+_QUEUED_EVERY = 4  # fetches: asking the scheduler takes microseconds
 
 
 def install(session: Session) -> None:
@@ -26,22 +32,29 @@ def install(session: Session) -> None:
 def _around_fetch(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
     append, origin = session.append, session.origin
     enter, leave = marks.enter(Kind.FETCH), marks.leave(Kind.FETCH)
-    listening = _Collate(session)
+    listening, queue, numbers = _Collate(session), RunQueue(), itertools.count()
+    os.register_at_fork(after_in_child=queue.forget)
 
     @functools.wraps(original)
     def fetched(self: Any, index: Any) -> Any:
         if type(self.collate_fn) is not _ListenedCollate:
             self.collate_fn = listening.to(self.collate_fn)
         count = len(index) if isinstance(index, list | tuple) else 1
+        queued = None if next(numbers) % _QUEUED_EVERY else boundary.attempt(queue.waited_ns)
         append((now() - origin) << 8 | enter)
         started = _cpu()
         try:
             return original(self, index)
         finally:
             used = _cpu() - started
+            own = max(0, used - self.collate_fn.take_cpu())
             append((now() - origin) << 8 | leave)
             append(count << 8 | marks.ITEMS)
-            append(used << 8 | marks.FETCH_CPU)
+            append(own << 8 | marks.FETCH_CPU)
+            if queued is not None:
+                # Items and collating waited for a core in proportion to what they used of it.
+                waited = (boundary.attempt(queue.waited_ns) or queued) - queued
+                append(waited * own // max(1, used) << 8 | marks.FETCH_QUEUED)
 
     return fetched
 
@@ -59,9 +72,19 @@ class _ListenedCollate:
 
     def __init__(self, timed: Callable[..., Any]) -> None:
         self._timed = timed
+        self._cpu_ns = 0
 
     def __call__(self, items: Any) -> Any:
-        return self._timed(items)
+        started = _cpu()
+        try:
+            return self._timed(items)
+        finally:
+            self._cpu_ns += _cpu() - started
+
+    def take_cpu(self) -> int:
+        """CPU nanoseconds since this was last asked."""
+        spent, self._cpu_ns = self._cpu_ns, 0
+        return spent
 
 
 def _around_worker(session: Session, original: Callable[..., None]) -> Callable[..., None]:
@@ -71,9 +94,19 @@ def _around_worker(session: Session, original: Callable[..., None]) -> Callable[
         boundary.attempt(session.sampler.start, session.thread)
         session.facts["role"] = "worker"
         session.facts["started_at"] = now() - session.origin
+        session.portraits.append(functools.partial(_count_threads, session))
         try:
             original(*args, **kwargs)
         finally:
             session.end()
 
     return looped
+
+
+def _count_threads(session: Session) -> None:
+    """Threads that compute in this worker: those that no one started from Python, and its own."""
+    try:
+        native = len(os.listdir("/proc/self/task")) - threading.active_count()
+    except OSError:
+        native = torch.get_num_threads() - 1
+    session.note("threads", 1 + max(0, native))
