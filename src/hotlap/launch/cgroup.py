@@ -39,10 +39,8 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
     """The process's cgroup folder and its ancestors, for each hierarchy that could hold the controller."""
     paths = _cgroup_paths(root)
     for mount_root, mount_point, controllers in _cgroup_mounts(root):
-        if controllers is None:
-            path = paths.get("")
-        else:
-            path = paths.get(controller) if controller in controllers else None
+        name = "" if controllers is None else controller
+        path = paths.get(name) if controllers is None or controller in controllers else None
         if path is None:
             continue
         inner = path.removeprefix(mount_root.rstrip("/")) if path.startswith(mount_root) else ""
