@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +11,11 @@ from pathlib import Path
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
 
-_ISOLATING = frozenset("IES")  # flags of python that hide PYTHONPATH or sitecustomize
+_ISOLATING = "IES"  # flags of python that hide PYTHONPATH or sitecustomize
 _FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_ENDS_FLAGS = "cm"  # what follows is the program's own
+_TAKES_REST = "WX"  # the rest of the word is the flag's value
+_PYTHON = re.compile(r"python[\d.]*w?(\.exe)?")
 
 
 def to_job(words: Sequence[str], name: str | None = None) -> Job:
@@ -35,49 +40,60 @@ def to_job(words: Sequence[str], name: str | None = None) -> Job:
 
 def _script(word: str) -> str:
     path = Path(word)
-    if path.is_file() and (path.suffix in (".py", ".pyc", "") or _looks_like_python(path)):
+    if path.is_file() and (path.suffix in (".py", ".pyc", ".pyz", ".zip") or _looks_like_python(path)):
         return word
     if path.is_dir() and (path / "__main__.py").is_file():
         return word
+    launcher = f"put a launcher after --: hotlap profile -- {word} ..."
     if path.exists():
-        raise UsageError(
-            f"'{word}' is not a Python script.", f"put a launcher after --: hotlap profile -- {word} ..."
-        )
-    near = sorted(path.parent.glob(f"*{path.suffix or '.py'}"))[:3] if path.parent.is_dir() else []
-    beside = f"; beside it are {', '.join(each.name for each in near)}" if near else ""
-    remedy = (
-        "check the path" if path.suffix == ".py" else f"put a launcher after --: hotlap profile -- {word} ..."
-    )
-    raise UsageError(f"there is no script '{word}'{beside}.", remedy)
+        raise UsageError(f"'{word}' is not a Python script.", launcher)
+    raise UsageError(f"there is no script '{word}'.", _nearest(path) if path.suffix == ".py" else launcher)
+
+
+def _nearest(missing: Path) -> str:
+    beside = sorted(path.name for path in missing.parent.glob("*.py"))
+    near = difflib.get_close_matches(missing.name, beside, n=1)
+    if near:
+        return f"did you mean '{missing.with_name(near[0])}'?"
+    return f"check the path; beside it are: {', '.join(beside[:5])}" if beside else "check the path"
 
 
 def _looks_like_python(path: Path) -> bool:
+    """By its first line; a file without one may be Python if it is text and has no other name of its own."""
     with path.open("rb") as file:
         first = file.readline(200)
-    return first.startswith(b"#!") and b"python" in first
+    if first.startswith(b"#!"):
+        return b"python" in first
+    return path.suffix == "" and b"\0" not in first
 
 
 def _refuse_isolated(argv: Sequence[str]) -> None:
     """`python -I`, `-E` and `-S` keep the probe out; the job would run, but unseen."""
-    if not Path(argv[0]).name.startswith("python"):
-        return
-    flags = iter(argv[1:])
+    python = next((at for at, word in enumerate(argv) if _is_python(word) or word.endswith(".py")), len(argv))
+    flags = iter(argv[python + 1 :] if python < len(argv) and _is_python(argv[python]) else ())
     for word in flags:
         if word in _FLAGS_WITH_VALUE:
             next(flags, None)
-        elif not word.startswith("-") or word in ("-m", "-c"):
+        elif not word.startswith("-") or word == "-":
             return
-        elif not word.startswith("--") and (hidden := _ISOLATING & set(word[1:])):
-            flag = sorted(hidden)[0]
-            raise UsageError(
-                f"python -{flag} ignores the environment that hotlap attaches by.",
-                f"leave -{flag} away for the profile",
-            )
+        elif not word.startswith("--"):
+            hidden = next((flag for flag in word[1:] if flag in _ISOLATING + _TAKES_REST + _ENDS_FLAGS), "")
+            if hidden and hidden in _ENDS_FLAGS:
+                return
+            if hidden and hidden in _ISOLATING:
+                raise UsageError(
+                    f"python -{hidden} ignores the environment that hotlap attaches by.",
+                    f"leave -{hidden} away for the profile",
+                )
+
+
+def _is_python(word: str) -> bool:
+    return _PYTHON.fullmatch(Path(word).name) is not None
 
 
 def _name_of(argv: Sequence[str]) -> str:
-    words = list(argv[1:]) if Path(argv[0]).name.startswith("python") else list(argv)
-    if "-m" in words[:1]:
-        return words[1].rpartition(".")[2] if "." in words[1] else words[1]
-    script = next((word for word in words if word.endswith(".py")), words[0] if words else "job")
-    return Path(script).stem
+    words = list(argv[1:] if _is_python(argv[0]) else argv)
+    script = next((word for word in words if word.endswith(".py")), None)
+    if script is None and "-m" in words[:-1]:
+        return words[words.index("-m") + 1].rpartition(".")[2]
+    return Path(script or next((word for word in words if not word.startswith("-")), "job")).stem
