@@ -60,7 +60,8 @@ class Doorman(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            for callback in self._expected.pop(name, ()):
+            # Some loaders load more than one module, such as all those of a zip file.
+            for callback in self._expected.pop(name, ()) if module.__name__ == name else ():
                 boundary.attempt(callback, module)
 
         try:
