@@ -65,8 +65,8 @@ def summarise(timeline: Timeline) -> Summary:
     return Summary(
         n=len(walls),
         seconds=total / NS_PER_S,
-        step_ms_median=_at(ordered, 0.5) / NS_PER_MS,
-        step_ms_p95=_at(ordered, 0.95) / NS_PER_MS,
+        step_ms_median=at(ordered, 0.5) / NS_PER_MS,
+        step_ms_p95=at(ordered, 0.95) / NS_PER_MS,
         stages=stages,
         steps_per_s=len(walls) * NS_PER_S / total,
         samples_per_s=_rate(steps.samples[first:], walls),
@@ -82,12 +82,13 @@ def _stage(column: Sequence[int], total: int) -> StageSummary:
     return StageSummary(
         ms=spent / len(ordered) / NS_PER_MS,
         share=spent / total,
-        p50_ms=_at(ordered, 0.5) / NS_PER_MS,
-        p95_ms=_at(ordered, 0.95) / NS_PER_MS,
+        p50_ms=at(ordered, 0.5) / NS_PER_MS,
+        p95_ms=at(ordered, 0.95) / NS_PER_MS,
     )
 
 
-def _at(ordered: Sequence[int], quantile: float) -> float:
+def at(ordered: Sequence[int], quantile: float) -> float:
+    """A quantile of sorted values."""
     # stats/quantile.py does the same for any sequence, but facts are below stats and may not import it.
     place = quantile * (len(ordered) - 1)
     low = int(place)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hotlap.errors import FactError
+from hotlap.facts.ceiling import free_input
 from hotlap.facts.codec import SCHEMA, to_plain
 from hotlap.facts.diagnosis import HEALTHY, Diagnosis, Finding
 from hotlap.facts.host import Host
@@ -55,6 +56,7 @@ def profile_view(
         "host": to_plain(host),
         "series": series.of_steps(pace),
         "gauges": series.of_gauges(pace.gauges),
+        "ops_trace": _ops_trace(run),
         "trace": [series.trace(each, len(timelines)) for each in timelines],
     }
     return cast(dict[str, Any], finite(view))
@@ -102,6 +104,12 @@ def _throughput(summary: Summary) -> dict[str, Any]:
     }
 
 
+def _ops_trace(run: str) -> str | None:
+    """The trace of torch.profiler in the run's folder, where there is one."""
+    path = Path(run) / "trace.json"
+    return str(path) if path.is_file() else None
+
+
 def _finding(finding: Finding, sources: Sources) -> dict[str, Any]:
     return {**to_plain(finding), "where": _where(finding.where, sources)}
 
@@ -132,6 +140,7 @@ def _seen(timeline: Timeline, summary: Summary, host: Host, sources: Sources) ->
         "optimizers": to_plain(timeline.optimizers),
         "runtime": to_plain(timeline.runtime),
         "ops": to_plain(timeline.ops),
+        "free_input": to_plain(free_input(timeline, summary)),
     }
 
 

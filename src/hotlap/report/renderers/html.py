@@ -25,8 +25,8 @@ from hotlap.report.sections.time import held_time, stage_name
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 ORDER = (
-    "stages", "timeline", "findings", "lines", "workers", "ranks", "memory", "cpu", "syncs", "occasional",
-    "warmup", "loaders", "host", "reading",
+    "stages", "free_input", "timeline", "findings", "lines", "operators", "workers", "ranks", "memory", "cpu",
+    "syncs", "occasional", "warmup", "loaders", "host", "reading",
 )  # fmt: skip
 READING = ("stages", "mean", "steady", "lines", "gains", "absent")
 

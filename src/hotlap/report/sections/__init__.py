@@ -10,15 +10,17 @@ from typing import Any
 
 from hotlap.report.document import Section
 from hotlap.report.locale import Phrases
-from hotlap.report.sections import code, input, machine, time
+from hotlap.report.sections import after, code, input, machine, time
 
 Build = Callable[[Mapping[str, Any], Phrases], Section | None]
 
 IN_ORDER: tuple[Build, ...] = (
     time.stages,
+    after.free_input,
     time.ranks,
     code.lines,
     code.syncs,
+    after.operators,
     input.workers,
     input.loaders,
     time.occasional,

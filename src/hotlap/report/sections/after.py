@@ -1,0 +1,55 @@
+"""What was measured after the window: steps whose input is free, and operators under torch.profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report.locale import Phrases
+
+LEAST_GAIN = 0.01  # less than that is no news but this: input does not hold the run back
+
+
+def free_input(view: Mapping[str, Any], say: Phrases) -> Section | None:
+    """What a step takes on a replayed batch, and the gain that no fix of input can exceed."""
+    seen = view["free_input"]
+    if seen is None:
+        return None
+    key = "free_input.gain" if seen["gain"] >= LEAST_GAIN else "free_input.none"
+    sentence = say(key, seen, now=view["step"]["ms_mean"])
+    return Section("free_input", say("section.free_input"), (sentence,), notes=(say("free_input.note"),))
+
+
+def operators(view: Mapping[str, Any], say: Phrases) -> Section | None:
+    """The operators that took most time, with their sizes, and what kinds they are of."""
+    seen = view["ops"]
+    if seen is None:
+        return None
+    columns = (
+        Column(say("column.operator"), Kind.CODE),
+        Column(say("column.share"), Kind.NUMBER),
+        Column(say("column.calls"), Kind.NUMBER),
+        Column(say("column.dtype"), Kind.CODE),
+        Column(say("column.shapes"), Kind.CODE),
+    )
+    rows = tuple(
+        (
+            each["name"],
+            say.number(each["share"], "share"),
+            say.number(each["calls"], ""),
+            each["dtype"],
+            each["shapes"],
+        )
+        for each in seen["top"]
+    )
+    notes = [say("operators.note")]
+    if view["ops_trace"] is not None:
+        notes.append(say("operators.trace", trace=view["ops_trace"]))
+    sentences = (say("operators.kinds", seen), *_device(seen, say))
+    return Section("operators", say("section.operators"), sentences, Table(columns, rows), tuple(notes))
+
+
+def _device(seen: Mapping[str, Any], say: Phrases) -> tuple[str, ...]:
+    idle = seen["device_idle"]
+    return () if idle is None else (say("operators.idle", idle=idle),)
