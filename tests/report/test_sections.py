@@ -189,6 +189,9 @@ def test_several_loaders_have_the_numbers_that_their_workers_name(timeline_of, v
     sentences = sections(view_of(timeline_of({"data": 1.0}, loaders=(one, one))))["loaders"].sentences
     assert [each[:18] for each in sentences] == ["loader 0: Windows,", "loader 1: Windows,"]
     assert "1 epoch seen" in sentences[0]
+    unused = dataclasses.replace(one, epochs=0)
+    (only,) = sections(view_of(timeline_of({"data": 1.0}, loaders=(unused, one))))["loaders"].sentences
+    assert only.startswith("loader 1: "), "a loader that was built and not used is no news"
     assert (
         sections(view_of(timeline_of({"data": 1.0}, loaders=(one,))))["loaders"].sentences[0][:8]
         == "Windows,"

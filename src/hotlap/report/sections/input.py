@@ -13,13 +13,15 @@ LEAST_STARTUP_S = 0.01  # worker processes take longer; without them it is nothi
 
 
 def loaders(view: Mapping[str, Any], say: Phrases) -> Section | None:
-    """One sentence per DataLoader."""
-    sentences = tuple(_loader(each, say) for each in view["loaders"])
-    if len(sentences) > 1:
-        sentences = tuple(
-            say("loaders.numbered", number=number, loader=each) for number, each in enumerate(sentences)
-        )
-    return Section("loaders", say("section.loaders"), sentences) if sentences else None
+    """One sentence per DataLoader that was used, with its number where there are several."""
+    numbered = list(enumerate(view["loaders"]))
+    used = [(number, each) for number, each in numbered if each["batches"] or each["epochs"]] or numbered
+    sentences = [_loader(each, say) for _, each in used]
+    if len(numbered) > 1:
+        numbers = (number for number, _ in used)
+        told = zip(numbers, sentences, strict=True)
+        sentences = [say("loaders.numbered", number=number, loader=sentence) for number, sentence in told]
+    return Section("loaders", say("section.loaders"), tuple(sentences)) if sentences else None
 
 
 def _loader(loader: Mapping[str, Any], say: Phrases) -> str:
