@@ -6,13 +6,14 @@ What runs and watches a job is imported where it starts: a stored run is shown w
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hotlap.errors import FactError
+from hotlap.errors import FactError, UsageError
 from hotlap.facts import codec
 from hotlap.facts.arrow import read_timelines, write_timelines
 from hotlap.facts.diagnosis import Diagnosis
@@ -20,6 +21,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.timeline import Ending, Gauge, Timeline
 from hotlap.launch import runfolder
+from hotlap.probe import boundary
 from hotlap.report.view import profile_view
 
 if TYPE_CHECKING:
@@ -71,15 +73,28 @@ def profile(
     with Signals() as signals:
         try:
             outcome = run_job(job, environment, observer.tick, signals, quiet_stdout=quiet_stdout)
+        except UsageError:
+            runfolder.remove_run(run)
+            raise
         finally:
             observer.close()
-        seen = _collect(folder, outcome, origin, observer.looks)
-        reason, remedy = ("", "") if seen else _why_nothing(folder, outcome)
-        _write_log(run, seen, reason)
-        runfolder.keep_trace(run, [each.pid for each in seen])
-        runfolder.remove_probe_files(run)
-        view = _conclude(run, job, host, seen) if seen else None
-    return Profile(run, _exit_code(outcome, seen), view, reason, remedy)
+        ending = Ending.WINDOW if observer.gave_up else _ending(outcome)
+        try:
+            return _conclude(
+                run, job, host, outcome, _collect(folder, outcome, ending, origin, observer.looks)
+            )
+        except Exception as fault:  # the job is over: its exit code is still the user's to have
+            _write_log(run, (), f"{type(fault).__name__}: {fault}")
+            reason = f"what was recorded could not be read: {type(fault).__name__}: {fault}."
+            return Profile(run, outcome.exit_code, None, reason, f"please report it, with the files in {run}")
+
+
+def run_alone(job: Job) -> int:
+    """Run the job without a probe; its exit code, as a shell would show it."""
+    from hotlap.launch.process import Signals, run_job
+
+    with Signals() as signals:
+        return run_job(job, os.environ, lambda _: True, signals).exit_code
 
 
 def view_of(run: Path, *, again: bool = False) -> Mapping[str, Any]:
@@ -143,7 +158,16 @@ def _writing(run: Path) -> Iterator[None]:
         ) from None
 
 
-def _conclude(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapping[str, Any]:
+def _conclude(run: Path, job: Job, host: Host, outcome: Outcome, seen: tuple[Timeline, ...]) -> Profile:
+    reason, remedy = ("", "") if seen else _why_nothing(runfolder.probe_folder(run), outcome)
+    _write_log(run, seen, reason)
+    runfolder.keep_trace(run, [each.pid for each in seen])
+    view = _report(run, job, host, seen) if seen else None
+    runfolder.remove_probe_files(run)
+    return Profile(run, _exit_code(outcome, seen), view, reason, remedy)
+
+
+def _report(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapping[str, Any]:
     write_timelines(run / "timeline.arrow", seen)
     view = profile_view(job, host, seen, _diagnosed(run, seen, host), str(run))
     try:
@@ -154,12 +178,14 @@ def _conclude(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Ma
     return view
 
 
-def _collect(folder: Path, outcome: Outcome, origin: int, looks: LookRecord) -> tuple[Timeline, ...]:
+def _collect(
+    folder: Path, outcome: Outcome, ending: Ending, origin: int, looks: LookRecord
+) -> tuple[Timeline, ...]:
     from hotlap.diagnose.gather import read_recordings, timelines
 
     recordings = read_recordings(folder)
     gauges = {each.pid: [_rebased(gauge, origin) for gauge in looks.gauges(each.pid)] for each in recordings}
-    return timelines(recordings, _ending(outcome), outcome.ended_at - origin, gauges)
+    return timelines(recordings, ending, outcome.ended_at - origin, gauges)
 
 
 def _rebased(gauge: Gauge, origin: int) -> Gauge:
@@ -207,5 +233,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write_log(run: Path, seen: tuple[Timeline, ...], reason: str) -> None:
-    faults = [f"rank {each.rank}: {fault}" for each in seen for fault in each.probe.faults]
+    faults = [
+        *boundary.faults,
+        *(f"rank {each.rank}: {fault}" for each in seen for fault in each.probe.faults),
+    ]
     codec.write_text(run / LOG, "\n".join([*faults, *([reason] if reason else [])]) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,14 @@ def write_json(target: str, facts: Mapping[str, Any]) -> None:
         print_text(text)
     else:
         save_text(Path(target), text, "--json")
+
+
+def check_json_target(target: str | None) -> None:
+    """Refuse a file that cannot be written before the job has run for it."""
+    path = Path(target) if target and target != "-" else None
+    if path is not None and (path.is_dir() or not os.access(path.absolute().parent, os.W_OK)):
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent} to write to"
+        raise UsageError(f"{path} cannot be written: {reason}.", "choose another file for --json")
 
 
 def save_text(path: Path, text: str, option: str) -> None:

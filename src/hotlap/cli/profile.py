@@ -8,11 +8,10 @@ hotlap profile -- torchrun --nproc_per_node 2 train.py
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 
-from hotlap.cli._output import add_json_option, write_json
+from hotlap.cli._output import add_json_option, check_json_target, write_json
 from hotlap.errors import UsageError
 
 TAKES_COMMAND = True
@@ -44,14 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from hotlap.launch.command import to_job
     from hotlap.launch.environment import already_inside
-    from hotlap.pipeline import profile
+    from hotlap.pipeline import profile, run_alone
 
     job = to_job(options.command_words, options.name)
     steps = _wanted_steps(options)
-    if already_inside():
-        print("hotlap: already under hotlap; the command runs without a second probe.", file=sys.stderr)
-        return subprocess.call(job.argv)
     say = _Progress()
+    if already_inside():
+        say.line(
+            "this already runs under hotlap: the command goes on without a second probe.\n"
+            "  -> its steps are in the report of the first"
+        )
+        return run_alone(job)
+    check_json_target(options.json)
     say.line(f"profiling {job.shown}")
     phases = [name for name in ("ops", "ceiling") if getattr(options, name)]
     result = profile(job, steps, options.out, say, phases=phases, quiet_stdout=options.json == "-")

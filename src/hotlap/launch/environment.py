@@ -14,8 +14,9 @@ _SITE = Path(__file__).parent / "site"
 
 
 def already_inside() -> str | None:
-    """The folder of the hotlap that this process runs under, if any."""
-    return os.environ.get(FOLDER)
+    """The folder of the hotlap that this process runs under, if any; one that has gone was of a run that is over."""
+    folder = os.environ.get(FOLDER)
+    return folder if folder and Path(folder).is_dir() else None
 
 
 def child_environment(

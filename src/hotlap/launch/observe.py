@@ -42,12 +42,14 @@ class Observer:
         self._asked_at: float | None = None
         self._patience_s = _DEAF_AFTER_S
         self._steps_after = 0
+        self.gave_up = False  # the job was asked to end, did not, and was ended
 
     def tick(self, pid: int) -> bool:
         """True: let the job go on. False: it does not end by itself."""
         if time.monotonic() - self._looked >= _LOOK_EVERY_S:
             self._look(pid)
-        return not (self._asked_at and time.monotonic() - self._asked_at > self._patience_s)
+        self.gave_up = bool(self._asked_at and time.monotonic() - self._asked_at > self._patience_s)
+        return not self.gave_up
 
     def close(self) -> None:
         if self._vitals is not None:
@@ -85,7 +87,8 @@ class Observer:
 
     def _ask_to_end(self, made: int, pace_s: float) -> None:
         """Several ranks must hear the word before the step it names, so that all stop after the same one."""
-        lead = int(_LEAD_S / max(pace_s, 1e-4)) if len(self._tails) > 1 else 0
+        ranks = sum(1 for tail in self._tails.values() if tail.ends())
+        lead = int(_LEAD_S / max(pace_s, 1e-4)) if ranks > 1 else 0
         control.stop_after(self._folder, made + 1 + lead)
         self._patience_s = max(_DEAF_AFTER_S, _DEAF_AFTER_STEPS * pace_s)
         self._asked_at = time.monotonic()

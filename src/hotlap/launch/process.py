@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
 from hotlap.launch.ending import end_job
+from hotlap.probe import boundary
 
 TICK_S = 0.2
 _FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal sent the signal, so the job has got it too
 _PATIENCE = 3  # interrupts until the job is ended by force
+_GROUP_GRACE_S = 1.0  # how long a job may take to end of which it is not known whether it has got a signal
 
 
 @dataclass(frozen=True)
@@ -91,15 +94,21 @@ class _Watch:
     def tick(self, received: tuple[int, bool] | None) -> None:
         if received is not None:
             self.pass_on(*received)
-        elif not self.on_tick(self.child.pid) and self.child.poll() is None:
+        elif boundary.attempt(self.on_tick, self.child.pid) is False and self.child.poll() is None:
             end_job(self.child.pid)
 
     def pass_on(self, number: int, job_has_it: bool) -> None:
         self.interrupts += 1
         if self.interrupts >= _PATIENCE:
             end_job(self.child.pid, graces=(0, 1))
-        elif not job_has_it and self.child.poll() is None:
+        elif not job_has_it and not self._ends_by_itself():
             self.child.send_signal(number)
+
+    def _ends_by_itself(self) -> bool:
+        """A signal to the whole process group has reached the job too, and a second one would break into its end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(_GROUP_GRACE_S)
+        return self.child.poll() is not None
 
 
 class Signals:
@@ -109,14 +118,15 @@ class Signals:
     tell them apart, an interrupt counts as the terminal's.
     """
 
-    _NUMBERS = frozenset({signal.SIGINT, signal.SIGTERM})
-
     def __init__(self) -> None:
         self._can_wait = hasattr(signal, "sigtimedwait")
+        known = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+        # What is ignored (nohup, a background job of a shell) stays ignored.
+        self._numbers = {each for each in known if each and signal.getsignal(each) is not signal.SIG_IGN}
 
     def __enter__(self) -> Signals:
         if self._can_wait:
-            self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._NUMBERS)
+            self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
         return self
 
     @property
@@ -128,12 +138,16 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         if self._can_wait:
+            while signal.sigtimedwait(
+                self._numbers, 0
+            ):  # an impatient second Ctrl-C, while the report was written
+                pass
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def next(self, seconds: float) -> tuple[int, bool] | None:
         """The next signal and whether the job has got it too; None after a while."""
         if self._can_wait:
-            received = signal.sigtimedwait(self._NUMBERS, seconds)
+            received = signal.sigtimedwait(self._numbers, seconds)
             return (received.si_signo, received.si_code == _FROM_TERMINAL) if received else None
         try:
             time.sleep(seconds)

@@ -3,6 +3,7 @@ is told before anything runs."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from hotlap.probe import control
 HOME = ".hotlap"
 TRACE = "trace.json"
 _PROBE = "probe"
+_OURS = re.compile(r"control|seen\.jsonl|\.?\d+\.(marks|samples|json|trace\.json)")
 _FACTS = ("job.json", "host.json")
 _RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE)
 
@@ -23,6 +25,7 @@ def create_run(name: str, out: str | None) -> Path:
     folder = Path(out) if out else _fresh(Path(HOME) / "runs", name)
     try:
         probe = folder / _PROBE
+        _refuse_what_is_not_ours(probe)
         probe.mkdir(parents=True, exist_ok=True)
         if not out:
             _keep_out_of_git(Path(HOME))
@@ -49,10 +52,20 @@ def keep_trace(run: Path, pids: Iterable[int]) -> None:
 
 
 def remove_probe_files(run: Path) -> None:
-    """The timeline holds all that matters of them."""
-    for path in (run / _PROBE).iterdir():
-        path.unlink(missing_ok=True)
-    (run / _PROBE).rmdir()
+    """The timeline holds all that matters of them. An orphan of the job may still be writing: it is left alone."""
+    with contextlib.suppress(OSError):
+        for path in (run / _PROBE).iterdir():
+            path.unlink(missing_ok=True)
+        (run / _PROBE).rmdir()
+
+
+def remove_run(run: Path) -> None:
+    """Of a job that could not be started: there is nothing to keep."""
+    remove_probe_files(run)
+    with contextlib.suppress(OSError):
+        for name in (*_FACTS, *_RESULTS):
+            (run / name).unlink(missing_ok=True)
+        run.rmdir()
 
 
 def find_run(text: str) -> Path:
@@ -65,6 +78,17 @@ def find_run(text: str) -> Path:
         known = f"the newest is {runs[-1]}" if runs else "record one: hotlap profile train.py"
         raise UsageError(f"there is no run '{text}'.", known)
     return matching[-1]
+
+
+def _refuse_what_is_not_ours(probe: Path) -> None:
+    """With --out DIR the folder may hold anything, and what lies in ours is deleted."""
+    alien = (
+        [each.name for each in probe.iterdir() if not _OURS.fullmatch(each.name)] if probe.is_dir() else []
+    )
+    if alien:
+        raise UsageError(
+            f"{probe} holds '{alien[0]}', which is no file of hotlap's.", "choose another with --out DIR"
+        )
 
 
 def _results_of_another_run(folder: Path) -> list[Path]:
