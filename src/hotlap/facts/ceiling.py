@@ -8,6 +8,9 @@ from hotlap.facts.summary import Summary, at
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.units import NS_PER_MS
 
+# Slower without input than with it by more than this: something else took the machine meanwhile.
+DISTURBED = 0.05
+
 
 @dataclass(frozen=True)
 class FreeInput:
@@ -17,6 +20,10 @@ class FreeInput:
     gain: float
     low: float
     high: float
+
+    @property
+    def disturbed(self) -> bool:
+        return self.gain <= -DISTURBED
 
 
 def free_input(timeline: Timeline, summary: Summary) -> FreeInput | None:

@@ -12,9 +12,13 @@ from hotlap.launch.looks import LookRecord
 from hotlap.launch.vitals import Vitals
 from hotlap.probe import control, marks
 from hotlap.probe.marks import Kind
+from hotlap.stats.quantile import median
 
 _LOOK_EVERY_S = 0.5
 _LEAD_S = 1.5  # seconds that a word to stop needs to reach every rank
+_RECENT = 20  # steps that say how long the next ones take
+_PHASE_S = 3.0  # of steps at the window's pace, for a phase after it: outlasts a passing disturbance
+_MOST_PHASE_STEPS = 400
 _DEAF_AFTER_S = 60.0  # a script that caught the word to stop and went on
 _DEAF_AFTER_STEPS = 10  # where these take longer
 _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
@@ -83,13 +87,14 @@ class Observer:
         steady = max(0, len(walls) - self._steady_from(walls)) if walls else 0
         self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
         if steady >= self._wanted and self._asked_at is None:
-            self._ask_to_end(tail.optimizer_steps(), walls[-1] / 1e9)
+            self._ask_to_end(tail.optimizer_steps(), median(walls[-_RECENT:]) / 1e9)
 
     def _ask_to_end(self, made: int, pace_s: float) -> None:
         """Several ranks must hear the word before the step it names, so that all stop after the same one."""
         ranks = sum(1 for tail in self._tails.values() if tail.ends())
         lead = int(_LEAD_S / max(pace_s, 1e-4)) if ranks > 1 else 0
-        control.stop_after(self._folder, made + 1 + lead)
+        phase = min(_MOST_PHASE_STEPS, int(_PHASE_S / max(pace_s, 1e-4)))
+        control.stop_after(self._folder, made + 1 + lead, phase)
         self._patience_s = max(_DEAF_AFTER_S, _DEAF_AFTER_STEPS * pace_s)
         self._asked_at = time.monotonic()
 

@@ -22,13 +22,16 @@ class WindowDone(SystemExit):
 
 
 def create(folder: Path) -> None:
-    (folder / _NAME).write_bytes(struct.pack("q", NEVER))
+    (folder / _NAME).write_bytes(struct.pack("qq", NEVER, 0))
 
 
-def stop_after(folder: Path, steps: int) -> None:
-    """Ask every process of the job to end once it has made this many optimizer steps."""
+def stop_after(folder: Path, steps: int, phase: int = 0) -> None:
+    """Ask every process of the job to end once it has made this many optimizer steps.
+
+    `phase` is how many steps a phase after the window may take, the same for every rank.
+    """
     with (folder / _NAME).open("r+b") as file:
-        file.write(struct.pack("q", steps))
+        file.write(struct.pack("qq", steps, phase))
 
 
 class Control:
@@ -40,9 +43,14 @@ class Control:
         self._view: memoryview[int] | None = None
         try:
             with (folder / _NAME).open("r+b") as file:
-                self._view = memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
+                self._view = memoryview(mmap.mmap(file.fileno(), 16)).cast("q")
         except OSError:
             self._view = None
+
+    @property
+    def phase(self) -> int:
+        """Steps that a phase after the window may take; 0 where nobody has said so."""
+        return 0 if self._view is None else self._view[1]
 
     def backward_made(self) -> bool:
         """Counts a backward pass of a script without an optimizer; True when the window is done."""

@@ -17,7 +17,8 @@ from hotlap.probe.session import Session, now
 class Phase(Protocol):
     """Some steps after the window. `steps` is how many it needs; `end` is called even if they never come."""
 
-    steps: int
+    @property
+    def steps(self) -> int: ...
 
     def begin(self) -> None: ...
 

@@ -15,7 +15,7 @@ from hotlap.probe.session import Session, now
 OPS, CEILING = "ops", "ceiling"
 _OPS_STEPS = 3  # a trace grows by megabytes a step, and steady steps are alike
 _MOST_TRACE_BYTES = 64 << 20
-_CEILING_STEPS = 28
+_LEAST_CEILING_STEPS = 28  # of long steps; of short ones as many as the job's observer says
 _SETTLING = 4  # of the free ones: caches and clocks come to rest
 _LOG_LEVEL, _SILENT = (
     "KINETO_LOG_LEVEL",
@@ -79,14 +79,16 @@ class OperatorPhase:
 class CeilingPhase:
     """Steps on one batch that is handed out again and again: what a step takes when its input costs nothing."""
 
-    steps = _CEILING_STEPS
-
     def __init__(self, session: Session, feed: Feed) -> None:
         self._session = session
         self._feed = feed
         self._ended_at = 0
         self._walls: list[int] = []
         self._settled = False
+
+    @property
+    def steps(self) -> int:
+        return max(_LEAST_CEILING_STEPS, self._session.control.phase)
 
     def begin(self) -> None:
         self._feed.replays = True

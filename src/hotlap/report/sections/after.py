@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hotlap.facts.ceiling import DISTURBED
 from hotlap.report.document import Column, Kind, Section, Table
 from hotlap.report.locale import Phrases
 
 LEAST_GAIN = 0.01  # less than that is no news but this: input does not hold the run back
+LEAST_SHARE = 0.001
 
 
 def free_input(view: Mapping[str, Any], say: Phrases) -> Section | None:
@@ -16,9 +18,14 @@ def free_input(view: Mapping[str, Any], say: Phrases) -> Section | None:
     seen = view["free_input"]
     if seen is None:
         return None
-    key = "free_input.gain" if seen["gain"] >= LEAST_GAIN else "free_input.none"
-    sentence = say(key, seen, now=view["step"]["ms_mean"])
+    sentence = say(f"free_input.{_kind(seen['gain'])}", seen, now=view["step"]["ms_mean"])
     return Section("free_input", say("section.free_input"), (sentence,), notes=(say("free_input.note"),))
+
+
+def _kind(gain: float) -> str:
+    if gain <= -DISTURBED:
+        return "disturbed"
+    return "gain" if gain >= LEAST_GAIN else "none"
 
 
 def operators(view: Mapping[str, Any], say: Phrases) -> Section | None:
@@ -42,6 +49,7 @@ def operators(view: Mapping[str, Any], say: Phrases) -> Section | None:
             each["shapes"],
         )
         for each in seen["top"]
+        if each["share"] >= LEAST_SHARE
     )
     notes = [say("operators.note")]
     if view["ops_trace"] is not None:
