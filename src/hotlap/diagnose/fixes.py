@@ -10,17 +10,31 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hotlap.cost.amdahl import shrink
+from hotlap.cost.ceiling import bounded, nearly_free
 from hotlap.cost.memory import fit, free_bytes
 from hotlap.cost.pipeline import Load, Setting, best_workers, cached, predict
 from hotlap.cost.prediction import Prediction
 from hotlap.cost.reading import cores_for
 from hotlap.diagnose.compute import on_cuda
 from hotlap.diagnose.inputs import Input, input_of
+from hotlap.facts.ceiling import FreeInput, free_input
 from hotlap.facts.diagnosis import Cause, Finding, Fix, Interval
 from hotlap.ports.knob import Knob
 from hotlap.ports.rule import Sight
 
 LEAST_GAIN = 0.01  # a setting that brings less is not worth trying
+# Knobs that save time of input alone: where steps with free input were measured, none of them brings more.
+OF_INPUT = frozenset(
+    {
+        "num-workers",
+        "prefetch-factor",
+        "persistent-workers",
+        "worker-threads",
+        "cache-dataset",
+        "batched-fetch",
+        "loader",
+    }
+)
 WAITING_WORKERS = 4  # for each core: items that wait leave the processor to others
 
 Remedy = Callable[[Finding, Sight], Iterable[Fix]]
@@ -29,12 +43,25 @@ Remedy = Callable[[Finding, Sight], Iterable[Fix]]
 def fixes_of(finding: Finding, sight: Sight, knobs: Sequence[Knob]) -> tuple[Fix, ...]:
     """The settings that relieve the cause, the best prediction first."""
     offers = [fix for remedy in REMEDIES.get(finding.cause, ()) for fix in remedy(finding, sight)]
+    if (most := _measured_ceiling(sight)) is not None:
+        offers = [_below(fix, most) if fix.knob in OF_INPUT else fix for fix in offers]
     if knobs:
         relieving = {knob.id: knob for knob in knobs if finding.cause in knob.relieves}
         offers = [fix for fix in offers if fix.knob in relieving]
         unnamed = relieving.keys() - {fix.knob for fix in offers}
         offers += [fix for knob in sorted(unnamed) for fix in _from_ceiling(relieving[knob], sight)]
     return tuple(sorted(_once(offers), key=lambda fix: -(fix.predicted_gain or 0.0)))
+
+
+def _measured_ceiling(sight: Sight) -> FreeInput | None:
+    found = free_input(sight.timeline, sight.summary)
+    return None if found is None or found.disturbed else found
+
+
+def _below(fix: Fix, most: FreeInput) -> Fix:
+    if fix.predicted_gain is None or fix.interval is None:
+        return fix
+    return _fix(fix.knob, fix.setting, bounded(fix.predicted_gain, fix.interval, most))
 
 
 def _from_ceiling(knob: Knob, sight: Sight) -> list[Fix]:
@@ -96,6 +123,9 @@ def _cache(_: Finding, sight: Sight) -> Iterable[Fix]:
         after: Load = cached(seen.load)
         cores = cores_for(sight.timeline, sight.host)
         prediction = predict(seen.load, seen.setting, seen.setting, cores, after)
+        if (most := _measured_ceiling(sight)) is not None:
+            exposed = 0.0 if seen.setting.workers else after.batches * after.work.seconds
+            prediction = nearly_free(most, exposed * 1e3)
         yield _fix("cache-dataset", "memory", prediction)
 
 

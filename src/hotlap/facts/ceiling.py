@@ -8,39 +8,47 @@ from hotlap.facts.summary import Summary, at
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.units import NS_PER_MS
 
-# Slower without input than with it by more than this: something else took the machine meanwhile.
-DISTURBED = 0.05
+SLOWER = 0.05  # without input than with it
+APART = 1.5  # times what a step takes beside its input, where nothing overlaps
 
 
 @dataclass(frozen=True)
 class FreeInput:
-    """A mean step whose input costs nothing, and the gain in throughput: the most that any fix of input can bring."""
+    """A mean step whose input costs nothing, and the gain in throughput: the most that any fix of input can bring.
+
+    `disturbed`: the figures cannot be true of one and the same machine, so something else took it meanwhile.
+    """
 
     step_ms: float
     gain: float
     low: float
     high: float
-
-    @property
-    def disturbed(self) -> bool:
-        return self.gain <= -DISTURBED
+    disturbed: bool = False
 
 
 def free_input(timeline: Timeline, summary: Summary) -> FreeInput | None:
     """None where it was not measured."""
     if timeline.free_input_s is None or summary.step_ms is None:
         return None
-    now, unmeasured = summary.step_ms, _stalls_ms(timeline)
-    middle, low, high = (
-        seconds * 1e3 + unmeasured
-        for seconds in (timeline.free_input_s, *(timeline.free_input_range_s or (timeline.free_input_s,) * 2))
-    )
-    return FreeInput(middle, now / middle - 1.0, now / high - 1.0, now / low - 1.0)
+    mean, median = _beside_input_ms(timeline)
+    # Free input is a median of few steps: the stalls and the occasional stages of all others stay.
+    stalls = max(0.0, mean - median)
+    measured = timeline.free_input_s * 1e3
+    low, high = (each * 1e3 for each in timeline.free_input_range_s or (timeline.free_input_s,) * 2)
+    gain, least, most = (summary.step_ms / (step + stalls) - 1.0 for step in (measured, high, low))
+    apart = not _overlaps(timeline) and not median / APART <= measured <= median * APART
+    return FreeInput(measured + stalls, gain, least, most, gain <= -SLOWER or apart)
 
 
-def _stalls_ms(timeline: Timeline) -> float:
-    """Free input is a median of few steps. The stalls and the occasional stages of the rest of a step stay."""
+def _beside_input_ms(timeline: Timeline) -> tuple[float, float]:
+    """Mean and median of a steady step without its data stage."""
     steps, first = timeline.steps, timeline.steady_from
     data = steps.stages.get(Stage.DATA) or [0] * len(steps)
     rest = sorted(wall - waited for wall, waited in zip(steps.wall[first:], data[first:], strict=True))
-    return max(0.0, sum(rest) / len(rest) - at(rest, 0.5)) / NS_PER_MS
+    return sum(rest) / len(rest) / NS_PER_MS, at(rest, 0.5) / NS_PER_MS
+
+
+def _overlaps(timeline: Timeline) -> bool:
+    """Whether workers or a device work beside the training thread, so that its time does not simply add up."""
+    devices = timeline.model.devices if timeline.model else ()
+    return any(each.num_workers for each in timeline.loaders) or any(device != "cpu" for device in devices)

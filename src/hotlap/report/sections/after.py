@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hotlap.facts.ceiling import DISTURBED
 from hotlap.report.document import Column, Kind, Section, Table
 from hotlap.report.locale import Phrases
 
@@ -18,14 +17,14 @@ def free_input(view: Mapping[str, Any], say: Phrases) -> Section | None:
     seen = view["free_input"]
     if seen is None:
         return None
-    sentence = say(f"free_input.{_kind(seen['gain'])}", seen, now=view["step"]["ms_mean"])
+    sentence = say(f"free_input.{_kind(seen)}", seen, now=view["step"]["ms_mean"])
     return Section("free_input", say("section.free_input"), (sentence,), notes=(say("free_input.note"),))
 
 
-def _kind(gain: float) -> str:
-    if gain <= -DISTURBED:
+def _kind(seen: Mapping[str, Any]) -> str:
+    if seen["disturbed"]:
         return "disturbed"
-    return "gain" if gain >= LEAST_GAIN else "none"
+    return "gain" if seen["gain"] >= LEAST_GAIN else "none"
 
 
 def operators(view: Mapping[str, Any], say: Phrases) -> Section | None:
