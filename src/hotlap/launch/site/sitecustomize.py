@@ -9,9 +9,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _load_hotlap() -> None:
-    """Make `hotlap` importable without letting anything else of its environment in."""
-    if importlib.util.find_spec("hotlap") is not None:
-        return
+    """The hotlap that started the job, and no other; nothing else of its environment is let in."""
     package = os.path.dirname(os.path.dirname(_HERE))
     spec = importlib.util.spec_from_file_location(
         "hotlap", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
