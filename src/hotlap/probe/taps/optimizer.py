@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from hotlap.probe.session import Session, now
 
 _ENTER, _LEAVE = marks.enter(Kind.STEP), marks.leave(Kind.STEP)
 _PORTRAIT_STEPS = frozenset({1, 5, 50})
+_MOST_FRAMES = 12  # between a step and the `super().step()` inside it
 
 
 class OptimizerTap:
@@ -31,6 +33,7 @@ class OptimizerTap:
         self.portraits: list[dict[str, Any]] = []
         self.made: Counter[int] = Counter()
         self.latest = self.before = -1  # the numbers of the last two that stepped
+        self.open = self.depth = 0  # identity of the optimizer under way, and its steps inside its own step
 
     def number(self, optimizer: Optimizer) -> int:
         known = self.numbers.get(optimizer)
@@ -38,6 +41,24 @@ class OptimizerTap:
             known = self.numbers[optimizer] = len(self.numbers)
             self.portraits.append(boundary.attempt(optimizer_portrait, optimizer) or {})
         return known
+
+    def enters_again(self, optimizer: Optimizer) -> bool:
+        """Whether it is a `super().step()` inside the optimizer's own step, which is one step and not two.
+
+        The stack is asked too: a step that raised has never left.
+        """
+        if self.open == id(optimizer) and _is_inside_own_step(optimizer, sys._getframe(2)):
+            self.depth += 1
+            return True
+        self.open, self.depth = id(optimizer), 0
+        return False
+
+    def leaves_again(self, optimizer: Optimizer) -> bool:
+        if self.depth and self.open == id(optimizer):
+            self.depth -= 1
+            return True
+        self.open = 0
+        return False
 
     @boundary.contained
     def begins(self) -> None:
@@ -64,6 +85,17 @@ class OptimizerTap:
         return self.latest in (pacemaker, self.before)
 
 
+def _is_inside_own_step(optimizer: Optimizer, wrapper: Any) -> bool:
+    frame = wrapper.f_back
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_code is wrapper.f_code and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def install(session: Session, epilogue: Epilogue) -> None:
     tap = OptimizerTap(session)
     session.facts["optimizers"] = tap.portraits
@@ -86,8 +118,8 @@ def _before(session: Session, tap: OptimizerTap) -> Callable[..., None]:
     append, origin, sampler = session.append, session.origin, session.sampler
     is_compiling = torch.compiler.is_compiling
 
-    def step_begins(*_: Any) -> None:
-        if is_compiling():
+    def step_begins(optimizer: Optimizer, *_: Any) -> None:
+        if is_compiling() or tap.enters_again(optimizer):
             return
         session.train_here()
         if sampler.idle:
@@ -103,7 +135,7 @@ def _after(session: Session, tap: OptimizerTap, epilogue: Epilogue) -> Callable[
     is_compiling = torch.compiler.is_compiling
 
     def step_ends(optimizer: Optimizer, *_: Any) -> None:
-        if is_compiling():
+        if is_compiling() or tap.leaves_again(optimizer):
             return
         append((now() - origin) << 8 | _LEAVE)
         tap.ended(optimizer)
