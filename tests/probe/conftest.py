@@ -59,8 +59,10 @@ class Runner:
         self.home = home
         self.count = 0
 
-    def __call__(self, script: str, *arguments: str, stop_after: int | None = None) -> Probed:
-        return self._start(script, arguments, probe=True, stop_after=stop_after)()
+    def __call__(
+        self, script: str, *arguments: str, stop_after: int | None = None, phases: Sequence[str] = ()
+    ) -> Probed:
+        return self._start(script, arguments, probe=True, stop_after=stop_after, phases=phases)()
 
     def both(self, script: str, *arguments: str) -> tuple[Probed, Probed]:
         """With the probe and alone, at the same time."""
@@ -69,7 +71,13 @@ class Runner:
         return watched, alone
 
     def _start(
-        self, script: str, arguments: Sequence[str], *, probe: bool, stop_after: int | None = None
+        self,
+        script: str,
+        arguments: Sequence[str],
+        *,
+        probe: bool,
+        stop_after: int | None = None,
+        phases: Sequence[str] = (),
     ) -> Callable[[], Probed]:
         self.count += 1
         work = self.home / f"run{self.count}"
@@ -79,7 +87,7 @@ class Runner:
         if stop_after is not None:
             control.stop_after(folder, stop_after)
         (work / "script.py").write_text(script)
-        environment = child_environment(folder) if probe else dict(os.environ)
+        environment = child_environment(folder, phases) if probe else dict(os.environ)
         command = [sys.executable, "script.py", *arguments]
         process = subprocess.Popen(
             command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
