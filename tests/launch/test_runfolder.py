@@ -1,75 +1,135 @@
-"""Run folders: made before the job starts, found again by what a user remembers of them."""
+"""The run folder: made before anything runs, and never at the cost of somebody else's files."""
 
 from __future__ import annotations
 
 import pytest
 
 from hotlap.errors import UsageError
-from hotlap.launch.runfolder import create_run, find_run
-
-RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", "trace.json")
+from hotlap.launch.runfolder import (
+    create_run,
+    find_run,
+    keep_trace,
+    probe_folder,
+    remove_probe_files,
+    remove_run,
+)
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_a_fresh_folder_has_a_name_of_its_own_and_stays_out_of_git(here):
-    first, second = create_run("my script!", None), create_run("my script!", None)
-    assert first != second and first.name.endswith("-my-script-") and (first / "probe").is_dir()
-    assert (here / ".hotlap" / ".gitignore").read_text() == "*\n"
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_run_in_the_folder_of_another_does_not_inherit_its_results(here):
-    for name in ("job.json", "host.json", *RESULTS, "mine.txt"):
-        (here / name).write_text("old")
-    create_run("train", ".")
-    assert not any((here / name).exists() for name in RESULTS) and (here / "mine.txt").exists()
+def test_a_run_has_a_folder_of_its_own_that_git_does_not_see(home):
+    run = create_run("my run: über", None)
+    assert run.is_absolute()
+    assert run.parent == home / ".hotlap" / "runs"
+    assert run.name.endswith("-my-run-ber")
+    assert names(probe_folder(run)) == ["control"]
+    assert (home / ".hotlap" / ".gitignore").read_text() == "*\n"
 
 
-def test_files_of_a_folder_that_is_no_run_are_left_alone(here):
-    (here / "report.html").write_text("the user's own")
-    create_run("train", ".")
-    assert (here / "report.html").read_text() == "the user's own"
+def test_two_runs_of_one_second_are_two_folders():
+    assert len({create_run("train", None) for _ in range(3)}) == 3
 
 
-def test_a_folder_that_cannot_be_is_told_before_anything_runs(here):
-    (here / "file").write_text("")
-    with pytest.raises(UsageError, match="file/run cannot be written"):
-        create_run("train", "file/run")
+def test_a_chosen_folder_is_used_as_it_is(home):
+    (home / "out").mkdir()
+    (home / "out" / "notes.txt").touch()
+    assert create_run("train", "out") == home / "out"
+    assert names(home / "out") == ["notes.txt", "probe"]
+    assert not (home / ".hotlap").exists()
 
 
-@pytest.fixture
-def runs(here):
-    names = ("20250101-000000-train", "20250102-000000-train", "20250103-000000-other")
-    for name in names:
-        (here / ".hotlap" / "runs" / name).mkdir(parents=True)
-    (here / ".hotlap" / "runs" / "zzz.txt").write_text("no run")
-    return names
+def test_what_an_earlier_run_left_is_removed_and_nothing_else(home):
+    run = create_run("train", "out")
+    for name in ("job.json", "host.json", "timeline.arrow", "report.html", "notes.txt"):
+        (run / name).touch()
+    for name in ("12.marks", "12.samples", "12.json", ".12.json", "12.trace.json", "seen.jsonl"):
+        (probe_folder(run) / name).touch()
+    create_run("train", "out")
+    assert names(run) == ["host.json", "job.json", "notes.txt", "probe"]
+    assert names(probe_folder(run)) == ["control"]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("last", 2),
-        ("other", 2),
-        ("train", 1),
-        ("20250101-000000-train", 0),
-        (".hotlap/runs/20250101-000000-train", 0),
-    ],
-)
-def test_a_run_is_found_by_what_one_remembers(runs, text, found):
-    assert find_run(text).name == runs[found]
+def test_results_that_are_no_runs_are_left_alone(home):
+    (home / "out").mkdir()
+    (home / "out" / "report.html").touch()
+    create_run("train", "out")
+    assert (home / "out" / "report.html").exists()
 
 
-def test_a_folder_goes_before_a_name(runs, here):
-    (here / "train").mkdir()
-    assert find_run("train").resolve() == here / "train"
+@pytest.mark.parametrize("alien", ["data.csv", "12.marks.bak", "control.py"])
+def test_a_folder_called_probe_that_is_somebody_elses_is_refused(home, alien):
+    (home / "out" / "probe").mkdir(parents=True)
+    (home / "out" / "probe" / alien).write_text("precious")
+    with pytest.raises(UsageError, match=alien) as refusal:
+        create_run("train", "out")
+    assert "--out DIR" in refusal.value.remedy
+    assert (home / "out" / "probe" / alien).read_text() == "precious"
 
 
-def test_an_unknown_run_is_told_with_the_newest(runs):
-    with pytest.raises(UsageError) as told:
-        find_run("zzz.txt")
-    assert str(told.value).endswith(f"the newest is .hotlap/runs/{runs[2]}")
+@pytest.mark.parametrize("blocked", [".hotlap", ".hotlap/runs", "out"])
+def test_a_folder_that_cannot_be_written_is_told_with_a_remedy(home, blocked):
+    (home / blocked).parent.mkdir(exist_ok=True)
+    (home / blocked).write_text("a file")
+    with pytest.raises(UsageError, match="cannot be written") as refusal:
+        create_run("train", "out" if blocked == "out" else None)
+    assert refusal.value.remedy == "choose another with --out DIR"
+
+
+def test_the_probes_files_go_when_the_timeline_is_written():
+    run = create_run("train", None)
+    (probe_folder(run) / "12.marks").touch()
+    remove_probe_files(run)
+    assert names(run) == []
+    remove_probe_files(run)
+
+
+def test_a_folder_that_an_orphan_still_writes_to_is_no_fault(monkeypatch):
+    run = create_run("train", None)
+
+    def rmdir(self):
+        raise OSError(39, "Directory not empty")
+
+    monkeypatch.setattr("pathlib.Path.rmdir", rmdir)
+    remove_probe_files(run)
+
+
+def test_of_a_job_that_did_not_start_nothing_is_left(home):
+    run = create_run("train", None)
+    (run / "job.json").touch()
+    remove_run(run)
+    assert names(home / ".hotlap" / "runs") == []
+    chosen = create_run("train", "out")
+    (chosen / "notes.txt").touch()
+    remove_run(chosen)
+    assert names(chosen) == ["notes.txt"]
+
+
+def test_the_trace_of_the_first_rank_that_has_one_is_kept():
+    run = create_run("train", None)
+    (probe_folder(run) / "13.trace.json").write_text("{}")
+    keep_trace(run, [12, 13, 14])
+    assert (run / "trace.json").read_text() == "{}"
+
+
+def test_runs_are_found_by_folder_by_the_end_of_their_name_and_as_the_last(home):
+    first, second = create_run("one", None), create_run("two", None)
+    assert find_run(str(first)) == first
+    assert find_run("one").resolve() == first
+    assert find_run("last").resolve() == max(first, second)
+    with pytest.raises(UsageError, match="there is no run 'three'") as refusal:
+        find_run("three")
+    assert "the newest is" in refusal.value.remedy
+
+
+def test_where_there_is_no_run_the_remedy_is_to_record_one():
+    with pytest.raises(UsageError) as refusal:
+        find_run("last")
+    assert refusal.value.remedy == "record one: hotlap profile train.py"
