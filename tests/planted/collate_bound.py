@@ -13,7 +13,9 @@ random.seed(0)
 
 class Reviews(Dataset):
     def __init__(self, count=4000):
-        self.rows = [[random.randrange(1, 2000) for _ in range(random.randint(90, 110))] for _ in range(count)]
+        self.rows = [
+            [random.randrange(1, 2000) for _ in range(random.randint(90, 110))] for _ in range(count)
+        ]
 
     def __len__(self):
         return len(self.rows)

@@ -13,9 +13,7 @@ torch.manual_seed(dist.get_rank())
 
 rows = TensorDataset(torch.randn(8000, 64), torch.randint(0, 10, (8000,)))
 loader = DataLoader(rows, batch_size=16, shuffle=True)
-model = nn.Sequential(
-    nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
-)
+model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
 for parameter in model.parameters():
     dist.broadcast(parameter.data, 0)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -63,7 +63,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 for epoch in range(3):
     for batch in loader:
         logits = model(batch["tokens"][:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["tokens"][:, 1:].flatten(), ignore_index=0)
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1), batch["tokens"][:, 1:].flatten(), ignore_index=0
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -24,7 +24,10 @@ class Pictures(Dataset):
 
 def block(inside, outside):
     return nn.Sequential(
-        nn.Conv2d(inside, outside, 3, padding=1), nn.BatchNorm2d(outside), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+        nn.Conv2d(inside, outside, 3, padding=1),
+        nn.BatchNorm2d(outside),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
     )
 
 

@@ -10,8 +10,12 @@ from torch.utils.data import DataLoader, TensorDataset
 class Autoencoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.down = nn.Sequential(nn.Conv2d(1, 12, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(12, 16, 3, stride=2))
-        self.up = nn.Sequential(nn.ConvTranspose2d(16, 12, 4, stride=2), nn.ReLU(), nn.ConvTranspose2d(12, 1, 2, stride=2))
+        self.down = nn.Sequential(
+            nn.Conv2d(1, 12, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(12, 16, 3, stride=2)
+        )
+        self.up = nn.Sequential(
+            nn.ConvTranspose2d(16, 12, 4, stride=2), nn.ReLU(), nn.ConvTranspose2d(12, 1, 2, stride=2)
+        )
 
     def forward(self, images):
         return self.up(self.down(images))

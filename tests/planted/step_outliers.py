@@ -38,7 +38,9 @@ class Quotes(Dataset):
 class Forecast(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(29, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 1))
+        self.layers = nn.Sequential(
+            nn.Linear(29, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 1)
+        )
 
     def forward(self, past):
         return self.layers(past)

@@ -11,7 +11,9 @@ from torch.utils.data import DataLoader, TensorDataset
 class Regressor(L.LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(60, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 1))
+        self.net = nn.Sequential(
+            nn.Linear(60, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 1)
+        )
 
     def training_step(self, batch, _):
         x, y = batch
@@ -27,7 +29,9 @@ class Regressor(L.LightningModule):
 
 
 def loader(rows, shuffle=False):
-    return DataLoader(TensorDataset(torch.randn(rows, 60), torch.randn(rows, 1)), batch_size=400, shuffle=shuffle)
+    return DataLoader(
+        TensorDataset(torch.randn(rows, 60), torch.randn(rows, 1)), batch_size=400, shuffle=shuffle
+    )
 
 
 trainer = L.Trainer(

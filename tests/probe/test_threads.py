@@ -35,8 +35,9 @@ def test_a_call_of_another_thread_is_made_and_leaves_none(session):
 
 
 def test_no_tap_listens_to_another_thread(session, tmp_path):
-    for tap in (loader, model, transfer, sync, files):
+    for tap in (model, transfer, sync, files):
         tap.install(session)
+    loader.install(session, Epilogue(session))
     net, batches = nn.Linear(2, 2), DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
     session.start()  # the model is found
     del session.ring.buffer[:]

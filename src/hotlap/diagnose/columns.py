@@ -74,7 +74,7 @@ class LoaderUse:
     batches: int = 0
     validation_batches: int = 0
     wait_ns: int = 0
-    startup_ns: int = 0
+    startup_ns: int = 0  # iter(loader), where workers are started, and the last fetch, where they are ended
     starts: list[int] = field(default_factory=list)
 
     def add(self, segment: Segment) -> None:
@@ -95,6 +95,7 @@ class Folded:
     columns: Columns
     loaders: dict[int, LoaderUse]
     overlays: dict[Kind, list[tuple[int, int]]]
+    sync_places: list[tuple[int, int]]
     spans: list[tuple[int, int, int]]
     first: int
     last: int

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotlap.diagnose.columns import Folded, LoaderUse
+from hotlap.diagnose.segments import STAGES
 from hotlap.facts.timeline import (
     Cadence,
     Dataset,
@@ -123,13 +126,25 @@ def _reason(text: str) -> str:
     return re.sub(r"^\d+/\d+: ", "", first)
 
 
-def syncs(facts: Facts) -> tuple[SyncPoint, ...]:
+def syncs(facts: Facts, seen: Folded) -> tuple[SyncPoint, ...]:
     """The lines with most synchronisations by time, then by count."""
-    rows = sorted(facts.get("syncs", ()), key=lambda row: (-row[5], -row[4]))[:_MOST_SYNCS]
+    stages = _stages_of_syncs(seen)
+    rows = sorted(enumerate(facts.get("syncs", ())), key=lambda row: (-row[1][5], -row[1][4]))[:_MOST_SYNCS]
     return tuple(
-        SyncPoint(Place(file, line, function), call, count, spent / 1e9)
-        for file, line, function, call, count, spent in rows
+        SyncPoint(Place(file, line, function), call, count, spent / 1e9, stages.get(number, Stage.OTHER))
+        for number, (file, line, function, call, count, spent) in rows
     )
+
+
+def _stages_of_syncs(seen: Folded) -> dict[int, Stage]:
+    """The stage in which each place synchronised most often."""
+    starts = [span[0] for span in seen.spans]
+    counts: dict[int, Counter[Stage]] = {}
+    for place_number, moment in seen.sync_places:
+        index = bisect_right(starts, moment) - 1
+        if index >= 0 and moment < seen.spans[index][1]:
+            counts.setdefault(place_number, Counter())[STAGES[seen.spans[index][2]]] += 1
+    return {number: stages.most_common(1)[0][0] for number, stages in counts.items()}
 
 
 def cadences(steps: Steps, steady: int) -> tuple[Cadence, ...]:

@@ -27,6 +27,7 @@ _BATCH_FACTS = {
     marks.TOKENS: "tokens",
     marks.PADDED: "padded",
     marks.LOADER_ID: "loader",
+    marks.EXHAUSTED: "ends",
 }
 
 
@@ -53,6 +54,7 @@ class _Fold:
         self.loaders: dict[int, LoaderUse] = {}
         self.overlays: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind in _OVERLAYS}
         self.open_overlays: dict[int, int] = {}
+        self.sync_places: list[tuple[int, int]] = []
         self.spans: list[tuple[int, int, int]] = []
         self.stack: list[int] = []
         self.segments: list[Segment] = []
@@ -132,6 +134,8 @@ class _Fold:
             if value in (self.pacemaker, self.stepped):
                 self._close_row(self.step_end)
             self.stepped = value
+        elif code == marks.SYNC_PLACE and self.overlays[Kind.SYNC]:
+            self.sync_places.append((value, self.overlays[Kind.SYNC][-1][0]))
         elif code == marks.DROPPED:
             self._skip(value)
         elif code in _BATCH_FACTS and self.fetched is not None:
@@ -174,6 +178,8 @@ class _Fold:
                 self.spans.append((segment.start, segment.end, stage))
             if segment.loader >= 0:
                 self.loaders.setdefault(segment.loader, LoaderUse()).add(segment)
+            elif segment.ends >= 0:
+                self.loaders.setdefault(segment.ends, LoaderUse()).startup_ns += segment.end - segment.start
         return totals
 
     def finish(self, end: int | None, cut_off: bool) -> Folded:
@@ -182,6 +188,7 @@ class _Fold:
             columns=self.columns,
             loaders=self.loaders,
             overlays=self.overlays,
+            sync_places=self.sync_places,
             spans=self.spans,
             first=max(self.first, 0),
             last=max(self.at, 0),

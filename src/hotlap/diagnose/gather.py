@@ -116,7 +116,7 @@ def _timeline(
         workers=workers,
         optimizers=describe.optimizers(facts, seen),
         lines=tuple(_main_lines(recording, seen, since) + worker_lines),
-        syncs=describe.syncs(facts),
+        syncs=describe.syncs(facts, seen),
         cadences=describe.cadences(steps, steady),
         gauges=with_device_memory(
             [g for g in gauges if g.t <= facts.get("window_end", end)], recording.marks

@@ -64,6 +64,7 @@ class Segment:
     padded: int = -1
     loader: int = -1
     opens: bool = False  # iter(loader), rather than one batch of it
+    ends: int = -1  # loader that had no batch left
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class Loader:
     epochs: int = 0
     batches: int = 0
     wait_s: float = 0.0  # of the consumer, in all
-    startup_s: float = 0.0  # of `iter(loader)`, in all: worker processes are started here
+    startup_s: float = 0.0  # of starting its worker processes and ending them again, in all
     batch_bytes: int | None = None
     worker_threads: int | None = None
     training: bool = True  # False: its batches only went to validation

@@ -49,9 +49,10 @@ DEVICE_BACKWARD = 140
 DEVICE_OPTIMIZER = 141
 DEVICE_ALLOCATED = 142  # bytes, after the mark before
 DEVICE_RESERVED = 143
-FETCH_QUEUED = 145  # nanoseconds of the fetch before in which it waited for a core
 PHASES_END = 144  # the script is asked to end
 FETCH_QUEUED = 145  # nanoseconds of the fetch before in which it waited for a core
+EXHAUSTED = 147  # loader that the fetch before found without a batch: its workers are ended in it
+SYNC_PLACE = 146  # number of the line that the synchronisation before was made in
 
 STEP_MARK = "hotlap: a step ends"  # an annotation in a torch.profiler trace
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from hotlap.probe import marks
 from hotlap.probe.taps import sync
 
 
@@ -80,10 +81,10 @@ def test_every_planted_synchronisation_is_counted_at_its_line(found, session):
     assert printed.getvalue() == without.getvalue()
 
 
-def test_each_takes_its_time_and_leaves_two_marks(tap, written, session):
+def test_each_takes_its_time_and_leaves_two_marks_and_its_place(tap, written, session):
     torch.tensor(3.0).item()
-    (enter, start), (leave, end) = written()
-    assert (enter, leave) == ("+SYNC", "-SYNC")
+    (enter, start), (leave, end), place = written()
+    assert (enter, leave, place) == ("+SYNC", "-SYNC", (str(marks.SYNC_PLACE), 0))
     session.portraits[-1]()
     ((*_, count, spent),) = session.facts["syncs"]
     assert (count, spent) == (1, end - start)
@@ -122,7 +123,7 @@ def test_a_loop_of_many_is_counted_to_the_last_but_marked_for_a_while_only(found
     for _ in range(1000):
         torch.tensor(1.0).item()
     assert found() == {(line, ".item()"): 1000}
-    assert len(written()) == 2 * 64
+    assert len(written()) == 3 * 64
 
 
 def test_subclasses_keep_their_own_ways(tap):

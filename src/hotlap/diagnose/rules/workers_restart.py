@@ -1,12 +1,12 @@
 """DataLoader workers are ended and started again in every epoch.
 
 What it is
-    Without `persistent_workers` each `iter(loader)` starts new processes. With fork that takes some ten
-    milliseconds, with spawn or forkserver seconds: each worker imports torch and unpickles the dataset
-    again.
+    Without `persistent_workers` each `iter(loader)` starts new processes, and the end of an epoch ends them.
+    With fork that takes some ten milliseconds, with spawn or forkserver seconds: each worker imports torch
+    and unpickles the dataset again.
 How it is recognised
-    A loader with workers that do not persist was iterated at least twice, and starting it again took at
-    least 2 % of the time that was seen. The first start is not counted: it has to be paid once.
+    A loader with workers that do not persist was iterated at least twice, and ending and starting them
+    again took at least 2 % of the time that was seen. The first start is not counted: it has to be paid once.
 What to do
     Build the DataLoader with `persistent_workers=True`, or make epochs longer. Beware of a dataset whose
     attributes change between epochs: workers that persist do not see that.

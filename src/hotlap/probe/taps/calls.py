@@ -1,8 +1,8 @@
 """Counts calls of leaf modules and operators of the graph in a few of the first steps: many small ones, or few large?
 
 A global forward hook of torch does it, and only meanwhile: nothing is left on any module that could be saved or copied.
-Where the compiler is at work nothing is counted, since it would have to compile again without the hook. What one operator
-takes that has nothing to compute is measured after the window.
+Where the compiler is at work nothing is counted, since it would have to compile again without the hook. What an
+operator takes that has nothing to compute is measured after the window.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class CallsTap:
         @functools.wraps(original)
         def passed(*args: Any, **kwargs: Any) -> Any:
             if self._hook is not None:
-                self._operators += boundary.attempt(operators_behind, args[0] if args else kwargs["tensors"]) or 0
+                self._operators += (
+                    boundary.attempt(operators_behind, args[0] if args else kwargs["tensors"]) or 0
+                )
             return original(*args, **kwargs)
 
         return passed

@@ -70,6 +70,11 @@ class LoaderTap:
         for value, code in reader.read(batch):
             self.session.fact(value, code)
 
+    def exhausted(self, iterator: Any) -> None:
+        reader = self.iterators.get(iterator)
+        if reader is not None:
+            self.session.fact(reader.loader, marks.EXHAUSTED)
+
     def again(self, iterator: Any) -> Any:
         """A batch that was given before, while input is free; else None."""
         reader, feed = self.iterators.get(iterator), self.session.feed
@@ -141,8 +146,12 @@ def _around_next(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., 
         append((now() - origin) << 8 | _ENTER)
         try:
             batch = original(self)
-        finally:
+        except BaseException as end:
             append((now() - origin) << 8 | _LEAVE)
+            if isinstance(end, StopIteration):
+                boundary.attempt(tap.exhausted, self)
+            raise
+        append((now() - origin) << 8 | _LEAVE)
         boundary.attempt(tap.delivered, self, batch)
         return batch
 

@@ -45,29 +45,31 @@ class SyncTap:
         self.inside = False
         self.in_step = 0
 
-    def made(self, frame: Any, call: str, spent: int) -> None:
+    def made(self, frame: Any, call: str, spent: int) -> int | None:
+        """The number of the place it was made in; None where that is not the user's code."""
         for _ in range(_MOST_DEPTH):
             if frame is None:
-                return
+                return None
             if self.user.owns(frame.f_code):
                 break
             frame = frame.f_back
         else:
-            return
+            return None
         key = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname, call)
         known = self.places.get(key)
         if known is None:
             if len(self.places) >= _MOST_PLACES:
-                return
-            known = self.places[key] = [0, 0]
-        known[0] += 1
-        known[1] += spent
+                return None
+            known = self.places[key] = [len(self.places), 0, 0]
+        known[1] += 1
+        known[2] += spent
+        return known[0]
 
     def step_ended(self) -> None:
         self.in_step = 0
 
     def describe(self) -> None:
-        self.session.facts["syncs"] = [[*place, *known] for place, known in list(self.places.items())]
+        self.session.facts["syncs"] = [[*place, *known[1:]] for place, known in list(self.places.items())]
 
 
 def install(session: Session) -> None:
@@ -98,9 +100,11 @@ def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[.
         finally:
             spent = now() - started
             tap.inside = False
+            place = boundary.attempt(tap.made, frame, call, spent)
             if tap.in_step <= _MOST_PER_STEP:
                 append((started - origin) << 8 | _ENTER)
                 append((started + spent - origin) << 8 | _LEAVE)
-            boundary.attempt(tap.made, frame, call, spent)
+                if place is not None:
+                    append(place << 8 | marks.SYNC_PLACE)
 
     return waited

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -106,7 +107,7 @@ def _around_worker(session: Session, original: Callable[..., None]) -> Callable[
 def _count_threads(session: Session) -> None:
     """Threads that compute in this worker: those that no one started from Python, and its own."""
     try:
-        native = len(os.listdir("/proc/self/task")) - threading.active_count()
+        native = sum(1 for _ in Path("/proc/self/task").iterdir()) - threading.active_count()
     except OSError:
         native = torch.get_num_threads() - 1
     session.note("threads", 1 + max(0, native))
