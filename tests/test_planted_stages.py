@@ -27,6 +27,8 @@ STEPS, DELAY_MS = 30, 40
 # The stages cost something themselves, and not the same in two runs on a busy machine; a delay that is booked in the
 # wrong place is off by all of it.
 TOLERANCE = 0.15
+TRIES = 3
+DISTURBED = 0.5  # cores that others used: what the stages themselves cost then differs from run to run
 
 
 class Planted:
@@ -63,6 +65,7 @@ class Planted:
         }
         slept = json.loads((folder / "planted.json").read_text())["seconds"]
         self.delays = {stage: median(each[late:]) * 1e3 for stage, each in slept.items() if each}
+        self.foreign = mean(gauge.foreign_cpu for gauge in timeline.gauges) if timeline.gauges else 0.0
 
 
 @pytest.fixture(
@@ -78,8 +81,12 @@ def pair(request, tmp_path_factory):
     needs = {"lightning_loop.py": "lightning", "hf_loop.py": "transformers"}.get(script, "torch")
     if find_spec(needs) is None:
         pytest.skip(f"needs {needs}")
-    without = Planted(tmp_path_factory.mktemp("without"), script, "none")
-    return without, Planted(tmp_path_factory.mktemp("planted"), script, ",".join(stages)), stages
+    for _ in range(TRIES):  # a disturbed measurement is repeated, never averaged in
+        without = Planted(tmp_path_factory.mktemp("without"), script, "none")
+        planted = Planted(tmp_path_factory.mktemp("planted"), script, ",".join(stages))
+        if max(without.foreign, planted.foreign) < DISTURBED:
+            break
+    return without, planted, stages
 
 
 def test_every_delay_was_really_made(pair):
@@ -90,6 +97,8 @@ def test_every_delay_was_really_made(pair):
 
 def test_every_stage_gained_its_own_delay_and_no_other(pair):
     without, planted, _ = pair
+    if max(without.foreign, planted.foreign) >= DISTURBED:
+        pytest.skip(f"other processes used {max(without.foreign, planted.foreign):.1f} cores in {TRIES} tries")
     gained = {stage: planted.stages[stage] - without.stages[stage] for stage in planted.stages}
     errors = {stage: gained[stage] - planted.delays.get(stage, 0.0) for stage in gained}
     assert {stage: error for stage, error in errors.items() if abs(error) > TOLERANCE * DELAY_MS} == {}
