@@ -74,6 +74,8 @@ class Epilogue:
         session = self._session
         session.note("window_done", True)
         session.note("window_end", now() - session.origin)
+        session.ring.flush()
+        session.note("marks", session.ring.count)  # those that follow cost the window nothing
         session.fact(0, marks.WINDOW_END)
         if session.feed is not None:
             session.feed.learns = False

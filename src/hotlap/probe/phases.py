@@ -35,6 +35,9 @@ class OperatorPhase:
         self._seen = 0
 
     def begin(self) -> None:
+        if torch._C._autograd._profiler_enabled():
+            boundary.unmeasured("operators: the script has a profiler of its own on")
+            return
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)

@@ -157,9 +157,7 @@ class Session:
 
     def freeze(self) -> None:
         """The window is measured: what is known of it stays as it is now, whatever is counted from here on."""
-        self.ring.flush()
         self._frozen = json.loads(json.dumps(self._described(), default=str))
-        self.facts = {}
 
     @boundary.contained
     def write_facts(self) -> None:

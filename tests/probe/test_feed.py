@@ -1,0 +1,153 @@
+"""Which loaders feed training is learnt in the window; what is replayed after it, and what is not."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import UserDict
+from typing import Any
+
+import pytest
+
+from hotlap.probe import boundary
+from hotlap.probe.feed import Feed
+
+TRAIN, VALIDATION = 0, 1
+
+
+def learnt(batches_a_step: int = 1, steps: int = 10) -> Feed:
+    """A feed that has seen steps, every fifth with a validation of three batches."""
+    feed = Feed()
+    for step in range(steps):
+        give(feed, TRAIN, batches_a_step)
+        if step % 5 == 4:
+            give(feed, VALIDATION, 3)
+        feed.step_made()
+    feed.learns = False
+    return feed
+
+
+def give(feed: Feed, loader: int, count: int = 1, batch: Any = "batch") -> None:
+    for _ in range(count):
+        feed.gave(loader, batch, iterator=None)
+
+
+def test_a_loader_that_gives_batches_in_most_steps_feeds_training():
+    feed = learnt(batches_a_step=4)
+    assert feed.usual(TRAIN) == 4
+    assert feed.usual(VALIDATION) == 0
+    assert Feed().usual(TRAIN) == 0, "before the first step nothing is known"
+
+
+def test_a_batch_is_replayed_as_often_as_a_step_takes_one():
+    feed = learnt(batches_a_step=2)
+    assert feed.again(TRAIN) is None, "not before it is asked for"
+    feed.replays = True
+    assert feed.again(TRAIN) is None, "the first one is real"
+    give(feed, TRAIN, 2, batch="kept")
+    feed.step_made()
+    assert not feed.step_was_free
+    assert [feed.again(TRAIN) for _ in range(3)] == ["kept", "kept", None]
+    feed.step_made()
+    assert feed.step_was_free
+    assert feed.again(TRAIN) == "kept"
+
+
+def test_validation_gets_real_batches_and_its_step_is_not_free():
+    feed = learnt()
+    feed.replays = True
+    give(feed, TRAIN)
+    feed.step_made()
+    assert feed.again(TRAIN) == "batch"
+    assert feed.again(VALIDATION) is None
+    give(feed, VALIDATION)
+    assert feed.again(VALIDATION) is None, "else its loop would never end"
+    feed.step_made()
+    assert not feed.step_was_free
+
+
+def test_a_step_in_which_a_loader_is_opened_is_not_free():
+    feed = learnt()
+    feed.replays = True
+    give(feed, TRAIN)
+    feed.step_made()
+    feed.opened()
+    assert feed.again(TRAIN) == "batch"
+    feed.step_made()
+    assert not feed.step_was_free
+
+
+def test_a_step_without_any_batch_is_not_free():
+    feed = learnt()
+    feed.replays = True
+    feed.step_made()
+    assert not feed.step_was_free
+
+
+def test_batches_of_others_are_told():
+    feed, told = learnt(), []
+    feed.on_other_batch = lambda: told.append(1)
+    give(feed, TRAIN)
+    assert not told
+    give(feed, TRAIN)
+    give(feed, VALIDATION)
+    assert len(told) == 2, "one more than a step takes, and one of another loader"
+
+
+def test_a_listener_that_fails_does_not_reach_the_script():
+    feed = learnt()
+    feed.on_other_batch = lambda: 1 / 0
+    give(feed, VALIDATION)
+    assert "ZeroDivisionError" in boundary.faults.pop()
+
+
+def test_what_is_learnt_stays_when_the_window_has_ended():
+    feed = learnt()
+    for _ in range(100):
+        give(feed, VALIDATION, 9)
+        feed.step_made()
+    assert (feed.usual(TRAIN), feed.usual(VALIDATION)) == (1, 0)
+
+
+@pytest.mark.parametrize("made", [dict, UserDict])
+def test_a_script_may_take_entries_out_of_a_replayed_batch(made):
+    feed = learnt()
+    feed.replays = True
+    give(feed, TRAIN, batch=(made(labels=1), [2, 3]))
+    feed.step_made()
+    for _ in range(2):
+        first, second = feed.again(TRAIN)
+        assert first.pop("labels") == 1
+        assert second.pop() == 3
+        feed.step_made()
+
+
+class Iterator:
+    """Of a DataLoader with workers: one task is under way."""
+
+    def __init__(self) -> None:
+        self._tasks_outstanding = 1
+        self._data_queue: queue.Queue[str] = queue.Queue()
+
+
+def test_workers_fill_their_queue_before_steps_count():
+    feed, iterator = learnt(), Iterator()
+    assert not feed.wait_for_workers(), "nothing is kept yet"
+    feed.replays = True
+    feed.gave(TRAIN, "batch", iterator)
+    threading.Timer(0.1, iterator._data_queue.put, ["done"]).start()
+    started = time.monotonic()
+    assert feed.wait_for_workers()
+    assert time.monotonic() - started >= 0.09
+    assert iterator._data_queue.qsize() == 1
+
+
+def test_nothing_is_held_once_it_is_over():
+    feed = learnt()
+    feed.replays = True
+    give(feed, TRAIN)
+    feed.step_made()
+    feed.forget()
+    feed.replays = True
+    assert feed.again(TRAIN) is None
