@@ -149,3 +149,37 @@ def test_a_knob_that_only_knows_its_ceiling_gets_the_widest_interval(make):
     assert set(offers) == {("sync-later", "10"), ("sync-later", "100")}
     interval = offers["sync-later", "10"].interval
     assert (interval.low, interval.high) == (0.0, pytest.approx(1 / 0.6 - 1))
+
+
+def measured(make, step_ms=40.0, data=0.8, free_ms=8.0, **changes):
+    """A job whose items may be cached, with steps on replayed batches."""
+    loader = {"dataset": replace(make.loader().dataset, deterministic=True), **changes}
+    timeline = make.fed(step_ms, data, loader=loader)
+    free = {"free_input_s": free_ms / 1e3, "free_input_range_s": (free_ms * 0.98 / 1e3, free_ms * 1.02 / 1e3)}
+    return make.sight(timeline), make.sight(replace(timeline, **free))
+
+
+def test_a_measured_ceiling_narrows_what_a_cache_would_bring(make):
+    guessed, known = measured(make, num_workers=2, prefetch_factor=2)
+    found = looked_at(Cause.ITEM_CPU_BOUND, known)
+    before, after = (fixes(found, sight)["cache-dataset", "memory"] for sight in (guessed, known))
+    assert after.predicted_gain == pytest.approx(40 / 8 - 1, rel=0.02)
+    assert after.interval.low <= after.predicted_gain <= after.interval.high
+    assert after.interval.high - after.interval.low < (before.interval.high - before.interval.low) / 2
+
+
+def test_no_fix_of_input_is_predicted_above_the_measured_ceiling(make):
+    """Without its input a step took 30 of 40 ms, whatever the loader's times say."""
+    loader = {"num_workers": 1, "prefetch_factor": 2}
+    guessed, known = measured(make, free_ms=30.0, **loader)
+    found = looked_at(Cause.ITEM_CPU_BOUND, known)
+    above = {key for key, fix in fixes(found, guessed).items() if fix.predicted_gain > 0.5}
+    assert above
+    for key in above:
+        assert fixes(found, known)[key].interval.high <= 40 / (30 * 0.98) - 1 + 0.01
+
+
+def test_a_disturbed_ceiling_bounds_nothing(make):
+    guessed, known = measured(make, free_ms=60.0)
+    found = looked_at(Cause.ITEM_CPU_BOUND, known)
+    assert fixes(found, known) == fixes(found, guessed)
