@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import util
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -36,6 +37,8 @@ _KIND_OF_STAGE = {
     Stage.VALIDATE: Kind.VALIDATE,
     Stage.CHECKPOINT: Kind.CHECKPOINT,
 }
+
+_OF_ONE_PROCESS = ("ended_at", "window_done", "window_end", "role")
 
 
 class Session:
@@ -212,8 +215,15 @@ class Session:
     def after_fork_in_child(self) -> None:
         self.pid = os.getpid()
         self.thread = get_ident()
-        self.facts, self._frozen = {}, {}
+        self.facts = {key: value for key, value in self.facts.items() if key not in _OF_ONE_PROCESS}
+        self._frozen = {}
+        # Children of multiprocessing leave by os._exit: no atexit, but finalizers that are set after the fork.
+        util.register_after_fork(self, _end_with_process)
         self._writing = threading.Lock()
         boundary.faults.clear()
         self.ring.reopen(self.folder / f"{self.pid}.marks")
         self.sampler.reopen(self.folder / f"{self.pid}.samples")
+
+
+def _end_with_process(session: Session) -> None:
+    util.Finalize(None, session.end, exitpriority=-100)  # after those of the script

@@ -92,6 +92,8 @@ def _around_worker(session: Session, original: Callable[..., None]) -> Callable[
     @functools.wraps(original)
     def looped(*args: Any, **kwargs: Any) -> None:
         session.thread = get_ident()
+        session.endings.clear()
+        session.facts.clear()
         boundary.attempt(session.sampler.start, session.thread)
         session.facts["role"] = "worker"
         session.facts["started_at"] = now() - session.origin
