@@ -1,6 +1,6 @@
 """House prices straight from NumPy: the arrays are float64, so the model was made double as well."""
 # planted: float64-compute
-# profile: --steps 100
+# profile: --steps 60
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ class PriceModel(nn.Module):
 
 
 loader = DataLoader(
-    TensorDataset(torch.from_numpy(houses), torch.from_numpy(prices)), batch_size=500, shuffle=True
+    TensorDataset(torch.from_numpy(houses), torch.from_numpy(prices)), batch_size=250, shuffle=True
 )
 model = PriceModel().double()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 random.seed(0)
-catalogue = {f"item-{number}": {"tags": [number % 7], "price": [random.random()]} for number in range(60_000)}
+catalogue = {f"item-{number}": {"tags": [number % 7], "price": [random.random()]} for number in range(12_000)}
 
 prices = torch.tensor([entry["price"][0] for entry in catalogue.values()])
 features = torch.randn(len(catalogue), 48)
@@ -25,4 +25,4 @@ for epoch in range(10):
         loss.backward()
         optimizer.step()
         del x, price
-        gc.collect()
+        gc.collect()  # <- here

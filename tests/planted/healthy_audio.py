@@ -41,7 +41,7 @@ class SpeechNet(nn.Module):
 
 
 if __name__ == "__main__":
-    loader = DataLoader(Words(), batch_size=64, shuffle=True, num_workers=1, persistent_workers=True)
+    loader = DataLoader(Words(), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
     model = SpeechNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for epoch in range(4):

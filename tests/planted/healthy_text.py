@@ -1,6 +1,6 @@
 """Sentences sorted into buckets of like length, so that hardly anything is padded."""
 # planted: healthy
-# profile: --steps 40
+# profile: --steps 30
 
 import random
 

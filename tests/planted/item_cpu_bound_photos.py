@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Photos(Dataset):
-    def __init__(self, count=2048, size=80):
+    def __init__(self, count=1024, size=112):
         rng = np.random.default_rng(0)
         self.images = rng.integers(0, 255, (count, size, size, 3), dtype=np.uint8)
         self.labels = rng.integers(0, 10, count)
@@ -20,8 +20,8 @@ class Photos(Dataset):
 
     def __getitem__(self, index):
         top, left = np.random.randint(0, 16, 2)
-        image = self.images[index, top : top + 64, left : left + 64].astype(np.float64) / 255
-        sigma = np.random.uniform(1.0, 4.0)
+        image = self.images[index, top : top + 96, left : left + 96].astype(np.float64) / 255
+        sigma = np.random.uniform(2.0, 6.0)
         image = gaussian_filter(image, sigma=(sigma, sigma, 0))  # <- here
         if np.random.rand() < 0.5:
             image = image[:, ::-1]
@@ -30,7 +30,7 @@ class Photos(Dataset):
 
 def build_model():
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, stride=2, padding=1),
+        nn.Conv2d(3, 16, 5, stride=4, padding=2),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -42,7 +42,7 @@ def build_model():
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    loader = DataLoader(Photos(), batch_size=32, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = DataLoader(Photos(), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
     model = build_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     criterion = nn.CrossEntropyLoss()

@@ -1,6 +1,6 @@
 """Keeps every reconstruction for a picture at the end, and with each of them the graph behind it."""
 # planted: memory-growth
-# profile: --steps 500
+# profile: --steps 400
 
 import torch
 from torch import nn

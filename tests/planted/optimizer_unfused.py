@@ -26,7 +26,7 @@ ratings = TensorDataset(
 )
 loader = DataLoader(ratings, batch_size=256, shuffle=True)
 model = Factorise()
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6)  # <- here
 
 for epoch in range(2):
     for user, film, rating in loader:

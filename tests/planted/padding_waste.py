@@ -1,6 +1,6 @@
 """Support tickets of very unlike length, all padded to the longest that the model takes."""
 # planted: padding-waste
-# profile: --steps 40
+# profile: --steps 25
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class Classifier(nn.Module):
         return self.head(hidden[:, 0])
 
 
-loader = DataLoader(Tickets(), batch_size=32, shuffle=True)  # <- here
+loader = DataLoader(Tickets(), batch_size=16, shuffle=True)  # <- here
 model = Classifier()
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
 

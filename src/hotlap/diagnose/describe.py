@@ -98,7 +98,7 @@ def _per_step(counted: float | None, seen: Folded) -> float | None:
 
 def optimizers(facts: Facts, seen: Folded) -> tuple[Optimizer, ...]:
     return tuple(
-        Optimizer(**portrait, steps=seen.optimizer_steps[number])
+        Optimizer(**portrait | {"place": place(portrait.get("place"))}, steps=seen.optimizer_steps[number])
         for number, portrait in enumerate(facts.get("optimizers", ()))
         if portrait
     )
@@ -111,6 +111,7 @@ def runtime(facts: Facts) -> Runtime:
         autocast=facts.get("autocast"),
         grad_scaler=facts.get("grad_scaler", False),
         debug=tuple(plain.get("debug", ())),
+        debug_place=_switch_place(facts, plain.get("debug", ())),
         tf32=plain.get("tf32", False),
         cudnn_benchmark=plain.get("cudnn_benchmark", False),
         recompiles=tuple(map(_reason, facts.get("recompiles", ()))),
@@ -118,6 +119,12 @@ def runtime(facts: Facts) -> Runtime:
         backend=plain.get("backend"),
         operator_us=facts["operator_ns"] / 1e3 if "operator_ns" in facts else None,
     )
+
+
+def _switch_place(facts: Facts, switches: Sequence[str]) -> Place | None:
+    """Where the first switch that is on was turned on; one set by the environment has no line."""
+    places = facts.get("switch_places", {})
+    return next((place(places[name]) for name in switches if name in places), None)
 
 
 def _reason(text: str) -> str:

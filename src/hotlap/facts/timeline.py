@@ -188,6 +188,7 @@ class Optimizer:
     foreach: bool | None = None
     steps: int = 0
     device: str = "cpu"
+    place: Place | None = None
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,7 @@ class Runtime:
     autocast: str | None = None  # dtype, where the root ran under autocast
     grad_scaler: bool = False
     debug: tuple[str, ...] = ()  # detect_anomaly, deterministic, profiler, launch_blocking
+    debug_place: Place | None = None  # where the first of them was turned on
     tf32: bool = False
     cudnn_benchmark: bool = False
     recompiles: tuple[str, ...] = ()

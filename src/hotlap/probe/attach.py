@@ -19,12 +19,13 @@ from hotlap.probe.taps import (
     loader,
     model,
     optimizer,
+    origins,
     sync,
     transfer,
     worker,
 )
 
-_TAPS = (worker, model, transfer, sync, files, collector, calibrate, device)
+_TAPS = (worker, model, origins, transfer, sync, files, collector, calibrate, device)
 
 
 def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:

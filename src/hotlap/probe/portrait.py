@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 from hotlap.probe.usercode import UserCode
 
 _user = UserCode()
+optimizer_origins: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+"""Where each optimizer was built."""
 
 
 def place_of_caller(frame: FrameType | None) -> list[Any] | None:
@@ -97,6 +100,7 @@ def optimizer_portrait(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         "fused": any(bool(group.get("fused")) for group in groups),
         "foreach": groups[0].get("foreach") if groups else None,
         "device": parameters[0].device.type if parameters else "cpu",
+        "place": optimizer_origins.get(optimizer),
     }
 
 

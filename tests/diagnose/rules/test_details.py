@@ -48,16 +48,25 @@ def test_spawned_workers_are_timed_by_themselves(make):
     assert found.share == pytest.approx(9 * 2.0 / 82.0, rel=0.02)
 
 
-def test_stalls_on_a_machine_that_others_use_are_notes(make):
-    column = [2000.0 if index % 50 == 7 else 0.0 for index in range(200)]
-    timeline = make.timeline(40.0, columns={Stage.FORWARD: column})
+def test_stalls_all_over_the_step_are_notes_on_a_machine_that_others_use(make):
+    forward = [2000.0 if index % 50 == 7 else 0.0 for index in range(200)]
+    backward = [1500.0 if index % 50 == 31 else 0.0 for index in range(200)]
+    timeline = make.timeline(40.0, columns={Stage.FORWARD: forward, Stage.BACKWARD: backward})
     alone = look(Cause.STEP_OUTLIERS, make.sight(timeline))
-    shared = look(
-        Cause.STEP_OUTLIERS, make.sight(replace(timeline, gauges=make.gauges(cpu=1.0, foreign_cpu=3.0)))
-    )
+    shared = look(Cause.STEP_OUTLIERS, make.sight(replace(timeline, gauges=crowded(make))))
     assert (alone.severity, shared.severity) == (Severity.CRITICAL, Severity.NOTE)
     assert alone.evidence["stage"] == "forward"
-    assert alone.evidence["outliers"] == 4
+    assert alone.evidence["outliers"] == 8
+
+
+def test_stalls_in_one_small_stage_are_the_jobs_own_also_on_a_machine_that_others_use(make):
+    column = [2000.0 if index % 50 == 7 else 0.0 for index in range(200)]
+    timeline = make.timeline(40.0, columns={Stage.DATA: column}, gauges=crowded(make))
+    assert look(Cause.STEP_OUTLIERS, make.sight(timeline)).severity is Severity.CRITICAL
+
+
+def crowded(make):
+    return make.gauges(cpu=1.0, foreign_cpu=3.0)
 
 
 def test_a_single_stall_is_at_most_a_warning(make):

@@ -47,4 +47,5 @@ class DebugModeOn(Rule):
         for mode in modes:
             left *= 1.0 - COSTS.get(mode, UNKNOWN_COST)
         evidence: Evidence = {"modes": ", ".join(modes), "compute_share": share}
-        return finding(self.cause, share * (1.0 - left), evidence)
+        where = sight.timeline.runtime.debug_place
+        return finding(self.cause, share * (1.0 - left), evidence, where)

@@ -17,8 +17,10 @@ Evidence
 
 from __future__ import annotations
 
+from hotlap.diagnose.inputs import top_line
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.timeline import Place, Stage
 from hotlap.ports.rule import Rule, Sight
 
 
@@ -36,4 +38,12 @@ class GcPauses(Rule):
             "longest_ms": pauses.longest_s * 1e3,
             "every": summary.n / pauses.count,
         }
-        return finding(self.cause, pauses.seconds / summary.seconds, evidence)
+        share = pauses.seconds / summary.seconds
+        return finding(self.cause, share, evidence, _called_from(sight, share))
+
+
+def _called_from(sight: Sight, share: float) -> Place | None:
+    """The line that collects by hand: where pauses come by themselves, no single line holds half of them."""
+    line = top_line(sight.timeline, Stage.OTHER)
+    held = line.share * sight.summary.share(Stage.OTHER) if line else 0.0
+    return line.place if line and held >= share / 2 else None

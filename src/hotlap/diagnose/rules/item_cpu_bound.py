@@ -5,9 +5,9 @@ What it is
     epoch. Workers only spread that work over the cores, and take those cores from the training itself.
 How it is recognised
     Of the exposed time of `data`, the part in which items were on the CPU is at least 2 % of the step and
-    at least a third of the data time, so that it is what to act on. While all
-    cores are busy, item time that is not on the CPU counts too, up to three times the CPU time: it waits for
-    a core and not for a disk.
+    at least a third of the data time, so that it is what to act on. Item time in which it was ready to run
+    but had no core counts too. Linux counts it; elsewhere, while all cores are busy, it is what is not on the
+    CPU, up to three times the CPU time.
 What to do
     Mend the line that holds the time: do it once for the whole dataset at set-up, or for a whole batch
     instead of each item, or keep the result in memory. More workers help as long as cores are free.

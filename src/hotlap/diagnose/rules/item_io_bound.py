@@ -5,8 +5,8 @@ What it is
     that more workers than cores are of use, and reading ahead or in larger pieces even more.
 How it is recognised
     Of the exposed time of `data`, the part in which items were not on the CPU is at least 2 % of the step
-    and at least a third of the data time. While all cores are busy, up to three times an item's CPU time is
-    not counted, since it waits for a core and not for a disk.
+    and at least a third of the data time. Time in which they waited for a core is taken off: as Linux counts
+    it, or elsewhere, while all cores are busy, up to three times the CPU time.
 What to do
     Keep the items in memory if they fit, pack small files into few large ones, or use more workers: waiting
     items scale with the workers, beyond the number of cores.

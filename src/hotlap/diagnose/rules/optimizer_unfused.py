@@ -44,7 +44,7 @@ class OptimizerUnfused(Rule):
             "mode": "loop" if _loops(largest) else "foreach",
         }
         saved = sum(_saved(each) * each.parameters * max(1, each.steps) for each in unfused) / everyone
-        return finding(self.cause, sight.summary.share(Stage.OPTIMIZER) * saved, evidence)
+        return finding(self.cause, sight.summary.share(Stage.OPTIMIZER) * saved, evidence, largest.place)
 
 
 def _loops(optimizer: Optimizer) -> bool:

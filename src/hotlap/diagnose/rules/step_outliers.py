@@ -7,7 +7,9 @@ How it is recognised
     At most 5 % of the steps take more than three times the median, counted without `log`, `validate` and
     `checkpoint`, which come now and then by intention. Their time above the median, less garbage
     collections, is at least 2 % of the steady time. With fewer than three of them it is a warning at most:
-    it may not come again. Where others keep the machine busy it is a note: it may be their doing.
+    it may not come again. Where others keep the machine busy it is a note, as it may be their doing; but not
+    where 80 % of the excess is in one stage that is less than half of a usual step, since they would slow
+    down all stages alike.
 What to do
     See which stage holds the excess and what happened then. For data: cap retries, copy the data to a local
     disk, prefetch deeper.
@@ -35,6 +37,7 @@ from hotlap.units import NS_PER_MS
 FACTOR = 3.0
 MOST = 0.05  # of the steps: what is more frequent is no exception
 REPEATED = 3
+NEARLY_ALL, SMALL_PART = 0.8, 0.5  # of the excess in one stage that is at most this part of a usual step
 INTENDED = {Stage.LOG, Stage.VALIDATE, Stage.CHECKPOINT}
 
 
@@ -54,7 +57,8 @@ class StepOutliers(Rule):
         if not outliers or len(outliers) > MOST * len(times):
             return None
         excess = sum(times[index] - middle for index in outliers) / NS_PER_MS / 1e3
-        stage = _guilty(steps, first, outliers)
+        excesses = _excesses(steps, first, outliers)
+        stage = max(excesses, key=lambda each: excesses[each])
         evidence: Evidence = {
             "outliers": len(outliers),
             "steps": len(times),
@@ -63,15 +67,16 @@ class StepOutliers(Rule):
             "stage": stage.value,
         }
         share = (excess - sight.timeline.pauses.seconds) / sight.summary.seconds
-        at_most = _certainty(sight, len(outliers))
+        own = _concentrated(sight, excesses, stage) or not disturbed(sight.timeline, sight.host)
+        at_most = _certainty(len(outliers), own)
         where = line_place(top_line(sight.timeline, stage), None)
         return finding(self.cause, share, evidence, where, at_most)
 
 
-def _certainty(sight: Sight, outliers: int) -> Severity:
-    if disturbed(sight.timeline, sight.host):
-        return Severity.NOTE
-    return Severity.CRITICAL if outliers >= REPEATED else Severity.WARNING
+def _certainty(outliers: int, own: bool) -> Severity:
+    if outliers >= REPEATED:
+        return Severity.CRITICAL if own else Severity.NOTE
+    return Severity.WARNING if own else Severity.NOTE
 
 
 def _unintended(steps: Steps, first: int) -> list[int]:
@@ -81,11 +86,18 @@ def _unintended(steps: Steps, first: int) -> list[int]:
     return [wall - sum(parts) for wall, *parts in zip(walls, *apart, strict=True)]
 
 
-def _guilty(steps: Steps, first: int, outliers: Sequence[int]) -> Stage:
-    """The stage that grew most in the outliers."""
-    excess = {
+def _excesses(steps: Steps, first: int, outliers: Sequence[int]) -> dict[Stage, float]:
+    """By how much each stage grew in the outliers, in all."""
+    return {
         stage: sum(column[first + index] for index in outliers) - len(outliers) * median(column[first:])
         for stage, column in steps.stages.items()
         if stage not in INTENDED
     }
-    return max(excess, key=lambda stage: excess[stage], default=Stage.OTHER)
+
+
+def _concentrated(sight: Sight, excesses: dict[Stage, float], stage: Stage) -> bool:
+    """Whether the excess is in one stage that is otherwise a small part: others would slow down all alike."""
+    grown = sum(max(0.0, excess) for excess in excesses.values())
+    usual = {each: summary.p50_ms for each, summary in sight.summary.stages.items() if each not in INTENDED}
+    part = usual.get(stage, 0.0) / max(1e-9, sum(usual.values()))
+    return part <= SMALL_PART and excesses[stage] >= NEARLY_ALL * grown
