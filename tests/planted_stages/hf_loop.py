@@ -12,14 +12,14 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 parser = argparse.ArgumentParser()
 parser.add_argument("--stage", required=True, help="one, or several with commas; `none` plants nothing")
 parser.add_argument("--ms", type=float, default=20.0)
-parser.add_argument("--every", type=int, default=1)
+parser.add_argument("--every", type=int, default=1, help="steps between two delays")
 parser.add_argument("--steps", type=int, default=60)
 args = parser.parse_args()
 planted = {stage: [] for stage in args.stage.split(",")}
 
 
-def delay(stage):
-    if stage in planted:
+def delay(stage, step):
+    if stage in planted and step % args.every == 0:
         started = time.perf_counter()
         time.sleep(args.ms / 1000)
         planted[stage].append(time.perf_counter() - started)
@@ -37,28 +37,27 @@ class Tokens(Dataset):
 class Slow(TrainerCallback):
     def on_log(self, args, state, control, **kwargs):
         if "loss" in kwargs["logs"]:
-            delay("log")
+            delay("log", state.global_step)
 
     def on_step_end(self, arguments, state, control, **kwargs):
-        if state.global_step % args.every == 0:
-            delay("other")
+        delay("other", state.global_step)
 
 
 class MyTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """An override that never calls its parent, as most are."""
-        if model.training and self.state.global_step % args.every == 0:
-            delay("forward")
+        if model.training:
+            delay("forward", self.state.global_step)
         outputs = model(**inputs)
         return (outputs.loss, outputs) if return_outputs else outputs.loss
 
     def _save(self, output_dir=None, state_dict=None):
-        delay("checkpoint")
+        delay("checkpoint", self.state.global_step)
         super()._save(output_dir, state_dict)
 
 
 def compute_metrics(predictions):
-    delay("validate")
+    delay("validate", trainer.state.global_step)
     return {"mean": float(predictions.predictions.mean())}
 
 
@@ -72,10 +71,10 @@ trainer = MyTrainer(
         output_dir="checkpoints",
         max_steps=args.steps,
         per_device_train_batch_size=16,
-        logging_steps=args.every,
+        logging_steps=1,
         eval_strategy="steps",
-        eval_steps=args.every,
-        save_steps=args.every,
+        eval_steps=1,
+        save_steps=1,
         save_total_limit=1,
         report_to=[],
         use_cpu=True,

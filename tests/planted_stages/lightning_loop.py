@@ -15,14 +15,14 @@ from torch.utils.data import DataLoader, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--stage", required=True, help="one, or several with commas; `none` plants nothing")
 parser.add_argument("--ms", type=float, default=20.0)
-parser.add_argument("--every", type=int, default=1)
+parser.add_argument("--every", type=int, default=1, help="steps between two delays")
 parser.add_argument("--steps", type=int, default=60)
 args = parser.parse_args()
 planted = {stage: [] for stage in args.stage.split(",")}
 
 
-def delay(stage):
-    if stage in planted:
+def delay(stage, step):
+    if stage in planted and step % args.every == 0:
         started = time.perf_counter()
         time.sleep(args.ms / 1000)
         planted[stage].append(time.perf_counter() - started)
@@ -31,14 +31,13 @@ def delay(stage):
 class SlowLog(CSVLogger):
     def log_metrics(self, metrics, step=None):
         if "loss" in metrics:
-            delay("log")
+            delay("log", step)
         super().log_metrics(metrics, step)
 
 
 class SlowCallback(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        if trainer.global_step % args.every == 0:
-            delay("other")
+        delay("other", trainer.global_step)
 
 
 class Net(L.LightningModule):
@@ -47,24 +46,23 @@ class Net(L.LightningModule):
         self.layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
 
     def training_step(self, batch, batch_idx):
-        if batch_idx % args.every == 0:
-            delay("forward")
+        delay("forward", self.global_step)
         loss = nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
         self.log("loss", loss)
         return loss
 
     def validation_step(self, batch, batch_idx):
         if batch_idx == 0:
-            delay("validate")
+            delay("validate", self.global_step)
         self.log("accuracy", (self.layers(batch[0]).argmax(1) == batch[1]).float().mean())
 
     def transfer_batch_to_device(self, batch, device, dataloader_idx):
-        if self.trainer.training and self.global_step % args.every == 0:
-            delay("transfer")
+        if self.trainer.training:
+            delay("transfer", self.global_step)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def on_save_checkpoint(self, checkpoint):
-        delay("checkpoint")
+        delay("checkpoint", self.global_step)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
@@ -76,11 +74,11 @@ loader = DataLoader(data, batch_size=64)
 trainer = L.Trainer(
     accelerator="cpu",
     max_steps=args.steps,
-    val_check_interval=args.every,
+    val_check_interval=1,
     limit_val_batches=2,
-    log_every_n_steps=args.every,
+    log_every_n_steps=1,
     logger=SlowLog("logs"),
-    callbacks=[SlowCallback(), ModelCheckpoint("checkpoints", every_n_train_steps=args.every)],
+    callbacks=[SlowCallback(), ModelCheckpoint("checkpoints", every_n_train_steps=1)],
     enable_progress_bar=False,
     enable_model_summary=False,
 )

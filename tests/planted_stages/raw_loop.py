@@ -1,4 +1,4 @@
-"""A raw loop with a delay of known size in one stage, every `--every` steps.
+"""A raw loop that logs, validates and saves in every step, with a delay of known size in one stage.
 
 It times each delay itself, since sleeping takes a little longer than asked for, and writes them to
 planted.json; only those inside loader workers cannot be known from here.
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--stage", required=True, help="one, or several with commas; `none` plants nothing")
 parser.add_argument("--ms", type=float, default=20.0)
-parser.add_argument("--every", type=int, default=1)
+parser.add_argument("--every", type=int, default=1, help="steps between two delays")
 parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--workers", type=int, default=0)
 args = parser.parse_args()
@@ -126,10 +126,9 @@ if __name__ == "__main__":
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % args.every == 0:
-            logger.info("step %d", step)
-            validate(model, held_out)
-            torch.save({"model": model.state_dict(), "extra": SlowToPickle()}, "checkpoint.pt")
+        logger.info("step %d", step)
+        validate(model, held_out)
+        torch.save({"model": model.state_dict(), "extra": SlowToPickle()}, "checkpoint.pt")
         delay("other")
         step += 1
     Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted}))
