@@ -163,6 +163,13 @@ def test_without_an_optimizer_a_step_ends_when_the_next_batch_begins(new_tape):
     assert seen.inferred == (Stage.OPTIMIZER,)
 
 
+def test_without_an_optimizer_the_last_step_ends_with_the_run(new_tape):
+    tape = new_tape()
+    for _ in range(4):
+        tape.batch(2).play((F, 3), (B, 4))
+    assert walls(fold(tape.raw)) == [9] * 4
+
+
 def test_without_a_loader_the_gap_before_forward_is_data(new_tape):
     tape = new_tape()
     for _ in range(4):

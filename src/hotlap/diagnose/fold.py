@@ -203,6 +203,8 @@ class _Fold:
 
         What a script does without a name after its last step (plots, a summary) belongs to no step.
         """
+        if not self.by_optimizer and self.micro and not self.stack:
+            self._close_row(self.at)  # no batch came after the last step
         if self.blind or not self.columns.wall:
             return
         if end is not None and (self.stack or cut_off):

@@ -71,11 +71,10 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
         elif code == _FETCH_OUT and current.first >= 0:
             current.last = value
             current.fetch_ns = value - current.first - current.collate_ns
-            current.batches = 1
+        elif code == marks.ITEMS and current.last:  # a fetch that brought nothing says no number
+            current.batches, current.items = 1, value
             if current.first >= since:
                 pending.append(current)
-        elif code == marks.ITEMS:
-            current.items = value
         elif code == marks.FETCH_CPU:
             current.cpu_ns = value
         elif code == marks.FETCH_QUEUED:

@@ -21,6 +21,7 @@ from hotlap.probe.runqueue import RunQueue
 from hotlap.probe.session import Session, now
 
 _cpu = time.thread_time_ns
+_COLLATE_IN, _COLLATE_OUT = marks.enter(Kind.COLLATE), marks.leave(Kind.COLLATE)
 _QUEUED_EVERY = 4  # fetches: asking the scheduler takes microseconds
 
 
@@ -33,54 +34,53 @@ def install(session: Session) -> None:
 def _around_fetch(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
     append, origin = session.append, session.origin
     enter, leave = marks.enter(Kind.FETCH), marks.leave(Kind.FETCH)
-    listening, queue, numbers = _Collate(session), RunQueue(), itertools.count()
+    queue, numbers = RunQueue(), itertools.count()
     os.register_at_fork(after_in_child=queue.forget)
 
     @functools.wraps(original)
     def fetched(self: Any, index: Any) -> Any:
         if type(self.collate_fn) is not _ListenedCollate:
-            self.collate_fn = listening.to(self.collate_fn)
-        count = len(index) if isinstance(index, list | tuple) else 1
+            self.collate_fn = _ListenedCollate(self.collate_fn, session)
         queued = None if next(numbers) % _QUEUED_EVERY else boundary.attempt(queue.waited_ns)
         append((now() - origin) << 8 | enter)
         started = _cpu()
         try:
-            return original(self, index)
-        finally:
-            used = _cpu() - started
-            own = max(0, used - self.collate_fn.take_cpu())
+            batch = original(self, index)
+        except BaseException:  # the end of a stream too: it brought no batch
             append((now() - origin) << 8 | leave)
-            append(count << 8 | marks.ITEMS)
-            append(own << 8 | marks.FETCH_CPU)
-            if queued is not None:
-                # Items and collating waited for a core in proportion to what they used of it.
-                waited = (boundary.attempt(queue.waited_ns) or queued) - queued
-                append(waited * own // max(1, used) << 8 | marks.FETCH_QUEUED)
+            raise
+        used = _cpu() - started
+        own = max(0, used - self.collate_fn.take_cpu())
+        append((now() - origin) << 8 | leave)
+        append((self.collate_fn.items if self.auto_collation else 1) << 8 | marks.ITEMS)
+        append(own << 8 | marks.FETCH_CPU)
+        if queued is not None:
+            # Items and collating waited for a core in proportion to what they used of it.
+            waited = (boundary.attempt(queue.waited_ns) or queued) - queued
+            append(waited * own // max(1, used) << 8 | marks.FETCH_QUEUED)
+        return batch
 
     return fetched
-
-
-class _Collate:
-    def __init__(self, session: Session) -> None:
-        self._timed = session.timed(Kind.COLLATE)
-
-    def to(self, collate: Callable[..., Any]) -> _ListenedCollate:
-        return _ListenedCollate(self._timed(collate))
 
 
 class _ListenedCollate:
     """Marks collate inside a fetch; lives on the fetcher alone, the loader's own collate_fn is untouched."""
 
-    def __init__(self, timed: Callable[..., Any]) -> None:
-        self._timed = timed
+    def __init__(self, collate: Callable[..., Any], session: Session) -> None:
+        self._collate = collate
+        self._append, self._origin = session.append, session.origin
         self._cpu_ns = 0
+        self.items = 1  # of the last batch
 
     def __call__(self, items: Any) -> Any:
+        self.items = len(items) if isinstance(items, list) else 1
+        self._append((now() - self._origin) << 8 | _COLLATE_IN)
         started = _cpu()
         try:
-            return self._timed(items)
+            return self._collate(items)
         finally:
             self._cpu_ns += _cpu() - started
+            self._append((now() - self._origin) << 8 | _COLLATE_OUT)
 
     def take_cpu(self) -> int:
         """CPU nanoseconds since this was last asked."""

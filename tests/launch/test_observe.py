@@ -1,0 +1,167 @@
+"""Follows the marks of a running job, and says when it has made enough steps."""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+
+import pytest
+
+from hotlap.launch import observe
+from hotlap.launch.observe import Observer
+from hotlap.probe import control, marks
+from hotlap.probe.marks import Kind
+from hotlap.stats.steady import steady_from
+
+MS = 1_000_000
+STEP, BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
+
+
+class Job:
+    """Writes marks as processes of a job would."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.at = 0
+
+    def write(self, pid, *values):
+        with (self.folder / f"{pid}.marks").open("ab") as file:
+            file.write(array("q", values).tobytes())
+
+    def steps(self, count, *, pid=1, optimizer=0, ms=10):
+        for _ in range(count):
+            self.at += ms * MS
+            self.write(pid, self.at << 8 | STEP, optimizer << 8 | marks.OPTIMIZER_ID)
+
+    def backwards(self, count, *, ms=10):
+        for _ in range(count):
+            self.at += ms * MS
+            self.write(1, self.at << 8 | BACKWARD)
+
+    @property
+    def word(self):
+        return struct.unpack_from("q", (self.folder / "control").read_bytes())[0]
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.setattr(observe, "_LOOK_EVERY_S", 0.0)
+    control.create(tmp_path)
+    return Job(tmp_path)
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def watch(job, said):
+    made = []
+
+    def start(wanted):
+        made.append(Observer(job.folder, wanted, steady_from, said.append))
+        return lambda: made[-1].tick(os.getpid())
+
+    yield start
+    for observer in made:
+        observer.close()
+
+
+def test_it_asks_for_the_end_after_enough_steady_steps(job, watch):
+    look = watch(20)
+    job.steps(15)
+    assert look()
+    assert job.word == control.NEVER
+    job.steps(10)
+    assert look()
+    assert job.word == 26, "one more than were made: the step under way is made whole"
+
+
+def test_warm_up_does_not_count(job, watch):
+    look = watch(20)
+    job.steps(5, ms=500)
+    job.steps(19)
+    look()
+    assert job.word == control.NEVER
+    job.steps(1)
+    look()
+    assert job.word == 26
+
+
+def test_a_job_without_a_window_is_never_asked(job, watch, said):
+    look = watch(None)
+    job.steps(5000)
+    assert look()
+    assert job.word == control.NEVER
+    assert said == ["5000 steps"]
+
+
+def test_two_optimizers_of_one_step_count_once_but_the_word_counts_both(job, watch):
+    look = watch(20)
+    for _ in range(22):
+        job.steps(1, optimizer=0, ms=5)
+        job.steps(1, optimizer=1, ms=5)
+    look()
+    assert job.word == 45
+
+
+def test_without_an_optimizer_backward_passes_are_steps(job, watch):
+    look = watch(20)
+    job.backwards(25)
+    look()
+    assert job.word == 26
+
+
+def test_ranks_get_time_to_hear_it(job, watch):
+    look = watch(20)
+    for _ in range(25):
+        job.steps(1, pid=1, ms=10)
+        job.steps(1, pid=2, ms=0)
+    look()
+    assert job.word == 25 + 1 + 150, "a second and a half at ten milliseconds a step"
+
+
+def test_workers_of_a_single_rank_need_no_time(job, watch):
+    look = watch(20)
+    job.write(2, marks.enter(Kind.FETCH), marks.leave(Kind.FETCH))
+    job.steps(25)
+    look()
+    assert job.word == 26
+
+
+def test_marks_are_read_as_they_come_even_half_of_one(job, watch):
+    look = watch(20)
+    job.steps(10)
+    look()
+    torn = array("q", [job.at + 10 * MS << 8 | STEP]).tobytes()
+    with (job.folder / "1.marks").open("ab") as file:
+        file.write(torn[:3])
+    look()
+    with (job.folder / "1.marks").open("ab") as file:
+        file.write(torn[3:] + array("q", [marks.OPTIMIZER_ID]).tobytes())
+    job.at += 10 * MS
+    job.steps(11)
+    look()
+    assert job.word == 23
+
+
+def test_a_job_that_does_not_hear_is_given_up_after_a_while(job, watch, monkeypatch):
+    monkeypatch.setattr(observe, "_DEAF_AFTER_S", 0.0)
+    monkeypatch.setattr(observe, "_DEAF_AFTER_STEPS", 0)
+    look = watch(20)
+    job.steps(25)
+    assert not look()
+
+
+def test_slow_steps_get_the_time_of_several(job, watch, monkeypatch):
+    monkeypatch.setattr(observe, "_DEAF_AFTER_S", 0.0)
+    look = watch(20)
+    job.steps(25, ms=10_000)
+    assert look()
+
+
+def test_before_the_first_mark_there_is_nothing_to_say(watch, said):
+    assert watch(20)()
+    assert said == []
