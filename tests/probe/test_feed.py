@@ -6,7 +6,8 @@ import queue
 import threading
 import time
 from collections import UserDict
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -110,17 +111,41 @@ def test_what_is_learnt_stays_when_the_window_has_ended():
     assert (feed.usual(TRAIN), feed.usual(VALIDATION)) == (1, 0)
 
 
+class Pair(NamedTuple):
+    inputs: Any
+    targets: Any
+
+
 @pytest.mark.parametrize("made", [dict, UserDict])
-def test_a_script_may_take_entries_out_of_a_replayed_batch(made):
+@pytest.mark.parametrize("pair", [Pair, lambda *parts: parts], ids=["named", "plain"])
+def test_a_script_may_take_entries_out_of_a_batch(made, pair):
     feed = learnt()
     feed.replays = True
-    give(feed, TRAIN, batch=(made(labels=1), [2, 3]))
-    feed.step_made()
-    for _ in range(2):
-        first, second = feed.again(TRAIN)
+    batch = pair(made(labels=1), [2, 3])
+    give(feed, TRAIN, batch=batch)
+    for _ in range(3):
+        first, second = batch
         assert first.pop("labels") == 1
         assert second.pop() == 3
         feed.step_made()
+        batch = feed.again(TRAIN)
+    assert type(batch) is type(pair(1, 2))
+
+
+def test_a_script_may_change_a_batch_of_its_own_kind():
+    @dataclass
+    class Batch:
+        images: Any
+
+    feed = learnt()
+    feed.replays = True
+    batch = Batch("raw")
+    give(feed, TRAIN, batch=batch)
+    for _ in range(3):
+        assert batch.images == "raw"
+        batch.images = "moved"
+        feed.step_made()
+        batch = feed.again(TRAIN)
 
 
 class Iterator:

@@ -10,6 +10,7 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Callable, MutableMapping
+from dataclasses import is_dataclass
 from typing import Any
 
 from hotlap.probe import boundary
@@ -56,7 +57,7 @@ class Feed:
             if self.on_other_batch is not None:
                 boundary.attempt(self.on_other_batch)
         elif self.replays:
-            self._kept[loader], self._iterators[loader] = batch, iterator
+            self._kept[loader], self._iterators[loader] = _fresh(batch), iterator
 
     def opened(self) -> None:
         """A loader was iterated anew: a step with a start of workers has no free input."""
@@ -94,8 +95,10 @@ def _is_behind(iterator: Any) -> bool:
 
 def _fresh(batch: Any) -> Any:
     """New containers around the same tensors: scripts take entries out of a batch, or put some in."""
-    if type(batch) is tuple:
-        return tuple(_fresh(part) for part in batch)
+    if isinstance(batch, tuple):
+        parts = [_fresh(part) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
     if type(batch) is list:
         return [_fresh(part) for part in batch]
-    return copy.copy(batch) if isinstance(batch, MutableMapping) else batch
+    is_container = isinstance(batch, MutableMapping) or is_dataclass(batch)
+    return copy.copy(batch) if is_container else batch
