@@ -34,15 +34,28 @@ class LoaderTap:
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.iterators: weakref.WeakKeyDictionary[Any, BatchReader] = weakref.WeakKeyDictionary()
         self.portraits: list[dict[str, Any]] = []
+        self._first_looks: list[dict[str, Any]] = []  # as they were built, before anything was counted
         self.latest = -1  # number of the loader that gave the last batch
 
-    def number(self, loader: Any) -> int:
+    def number(self, loader: Any, place: list[Any] | None = None) -> int:
         known = self.numbers.get(loader)
         if known is None:
-            known = self.numbers[loader] = len(self.numbers)
-            if len(self.portraits) < _MOST_LOADERS:
-                self.portraits.append(boundary.attempt(loader_portrait, loader) or {})
+            portrait = (boundary.attempt(loader_portrait, loader) or {}) | {"place": place}
+            known = self.numbers[loader] = self._successor_of(portrait)
+            if known == len(self.portraits) < _MOST_LOADERS:
+                self.portraits.append(portrait)
+                self._first_looks.append(dict(portrait))
         return known
+
+    def _successor_of(self, portrait: dict[str, Any]) -> int:
+        """A loader that is built anew each epoch is one loader: it takes the number of an equal one that has gone."""
+        alive = set(self.numbers.values())
+        gone = (
+            number
+            for number, look in enumerate(self._first_looks)
+            if number not in alive and look == portrait
+        )
+        return next(gone, len(self.portraits))
 
     def started(self, loader: Any, iterator: Any) -> None:
         number = self.number(loader)
@@ -112,9 +125,7 @@ def _around_init(tap: LoaderTap, original: Callable[..., None]) -> Callable[...,
 
 
 def _note_place(tap: LoaderTap, loader: Any, frame: Any) -> None:
-    number = tap.number(loader)
-    if number < len(tap.portraits):
-        tap.portraits[number]["place"] = place_of_caller(frame)
+    tap.number(loader, boundary.attempt(place_of_caller, frame))
 
 
 def _around_iter(tap: LoaderTap, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -38,7 +38,8 @@ class OptimizerTap:
     def number(self, optimizer: Optimizer) -> int:
         known = self.numbers.get(optimizer)
         if known is None:
-            known = self.numbers[optimizer] = len(self.numbers)
+            # Not the number of those that are alive: one that has gone would give its number to another.
+            known = self.numbers[optimizer] = len(self.portraits)
             self.portraits.append(boundary.attempt(optimizer_portrait, optimizer) or {})
         return known
 
