@@ -1,6 +1,6 @@
 """Collects garbage by hand in every step, beside a large catalogue of Python objects."""
 # planted: gc-pauses
-# profile: --steps 60
+# profile: --steps 25
 
 import gc
 import random

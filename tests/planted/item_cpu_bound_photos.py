@@ -1,6 +1,6 @@
 """Photos, blurred and cropped at random in the workers: there is one for each core, and still they are too slow."""
 # planted: item-cpu-bound
-# profile: --steps 60
+# profile: --steps 40
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ class Photos(Dataset):
     def __getitem__(self, index):
         top, left = np.random.randint(0, 16, 2)
         image = self.images[index, top : top + 96, left : left + 96].astype(np.float64) / 255
-        sigma = np.random.uniform(2.0, 6.0)
+        sigma = np.random.uniform(6.0, 12.0)
         image = gaussian_filter(image, sigma=(sigma, sigma, 0))  # <- here
         if np.random.rand() < 0.5:
             image = image[:, ::-1]

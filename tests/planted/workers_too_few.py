@@ -1,6 +1,6 @@
 """Satellite tiles from a network drive, loaded in the training process although a worker could do it meanwhile."""
 # planted: workers-too-few
-# profile: --steps 60
+# profile: --steps 40
 
 import time
 
@@ -19,7 +19,7 @@ class Tiles(Dataset):
         return self.count
 
     def __getitem__(self, index):
-        time.sleep(0.0015)  # the drive answers
+        time.sleep(0.003)  # the drive answers
         tile = torch.from_numpy(self.tiles[index % 256].astype(np.float32) / 4000)
         return torch.rot90(tile, np.random.randint(4), (1, 2)), index % 8
 
@@ -31,7 +31,7 @@ def block(inside, outside):
 
 
 train_loader = DataLoader(Tiles(), batch_size=16, shuffle=True, num_workers=0)  # <- here
-net = nn.Sequential(block(4, 24), block(24, 48), block(48, 64), nn.Flatten(), nn.Linear(64 * 36, 8))
+net = nn.Sequential(block(4, 24), block(24, 32), block(32, 48), nn.Flatten(), nn.Linear(48 * 36, 8))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
 criterion = nn.CrossEntropyLoss()
 

@@ -100,13 +100,22 @@ def predict(load: Load, now: Setting, then: Setting, cores: float, after: Load |
     """The gain from `now` to `then`; `after` is the load where that changes too, as when items are cached."""
     target = after or load
     gains = [
-        step_s(load, now, cores, doubt) / step_s(target, then, cores, doubt) - 1.0
+        _step_now(load, now, then, cores, doubt) / step_s(target, then, cores, doubt) - 1.0
         for doubt in (_EXPECTED, _BRIGHT, _DARK)
     ]
     # Where the model misses the step that was measured, it will miss the next one about as much.
     miss = abs(log(load.observed_s / step_s(load, now, cores))) + 0.05
     low, high = (1.0 + min(gains)) * exp(-miss) - 1.0, (1.0 + max(gains)) * exp(miss) - 1.0
     return Prediction(gains[0], Interval(low, high))
+
+
+def _step_now(load: Load, now: Setting, then: Setting, cores: float, doubt: _Doubt) -> float:
+    """The step to compare with: as it was measured where no worker will be left.
+
+    What the model misses of a step with workers (processes that wake each other, a queue between them) goes
+    with the last worker; between two settings with workers it stays, and cancels out.
+    """
+    return load.observed_s if now.workers > 0 >= then.workers else step_s(load, now, cores, doubt)
 
 
 def best_workers(load: Load, candidates: Iterable[int], cores: float, prefetch: int = 2) -> int:

@@ -24,6 +24,7 @@ from hotlap.stats.quantile import quantile
 from hotlap.stats.steady import steady_from
 
 _RANKS_95 = 0.98  # half of 1.96 standard deviations of the rank of a median, times the root of the count
+_CUT_OFF = (Ending.INTERRUPTED, Ending.CRASHED, Ending.KILLED)
 _MARK_NS = 500  # an assumed cost of a mark, for a run too short to calibrate it
 
 
@@ -94,7 +95,8 @@ def _timeline(
 ) -> Timeline:
     facts = recording.facts
     done = facts.get("window_done", False)
-    seen = fold(recording.marks, None if done else facts.get("ended_at", end))
+    cut_off = not done and ending in _CUT_OFF
+    seen = fold(recording.marks, None if done else facts.get("ended_at", end), cut_off=cut_off)
     book_waits(seen, recording.marks)
     steps = seen.columns.steps()
     steady = steady_from(steps.wall, seen.columns.compiled)
@@ -192,7 +194,7 @@ def _worker(
 def _probe_cost(recording: Recording, seen: Folded) -> ProbeCost:
     facts = recording.facts
     steps = max(1, len(seen.columns.wall) + seen.dropped_steps)
-    marks = facts.get("marks", len(recording.marks))
+    marks = max(facts.get("marks", 0), len(recording.marks))
     sampler_ns = (facts.get("sampler") or {}).get("cpu_ns", 0)
     spent = marks * facts.get("mark_ns", _MARK_NS) + sampler_ns
     wall = max(1, seen.last - seen.first)

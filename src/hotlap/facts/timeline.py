@@ -220,7 +220,9 @@ class Runtime:
     recompiles: tuple[str, ...] = ()
     framework: str = "plain"
     backend: str | None = None  # of torch.distributed
-    operator_us: float | None = None  # forward and backward of an operator that has next to nothing to compute
+    operator_us: float | None = (
+        None  # forward and backward of an operator that has next to nothing to compute
+    )
 
 
 @dataclass(frozen=True)

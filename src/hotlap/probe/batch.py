@@ -34,7 +34,9 @@ _MASK_KEYS = (
 _PADDING_IS_TRUE = ("padding_mask", "pad_mask", "src_key_padding_mask", "key_padding_mask")
 _TOKENS_EVERY = 8  # batches: summing a mask costs microseconds, a run has thousands
 _MOST_DEPTH = 6
-_MOST_SEARCHES = 32  # of a loader whose batches differ or hold no tensor: each is a walk through all of a batch
+_MOST_SEARCHES = (
+    32  # of a loader whose batches differ or hold no tensor: each is a walk through all of a batch
+)
 
 
 class BatchReader:

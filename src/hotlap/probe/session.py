@@ -18,7 +18,7 @@ from threading import get_ident
 from typing import Any
 
 from hotlap.facts.timeline import Stage
-from hotlap.probe import boundary, marks
+from hotlap.probe import boundary, marked
 from hotlap.probe.control import Control
 from hotlap.probe.feed import Feed
 from hotlap.probe.marks import Kind
@@ -75,23 +75,7 @@ class Session:
 
     def timed(self, kind: Kind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """A wrapper that marks every call of the training thread as `kind`."""
-        session, append, origin = self, self.append, self.origin
-        enter, leave = marks.enter(kind), marks.leave(kind)
-
-        def around(original: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(original)
-            def marked(*args: Any, **kwargs: Any) -> Any:
-                if get_ident() != session.thread:
-                    return original(*args, **kwargs)
-                append((now() - origin) << 8 | enter)
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    append((now() - origin) << 8 | leave)
-
-            return marked
-
-        return around
+        return functools.partial(marked.around, self, kind)
 
     def mark(self, code: int) -> None:
         """A mark at this moment."""

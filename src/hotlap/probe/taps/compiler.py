@@ -13,10 +13,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from hotlap.probe import boundary, marks
+from hotlap.probe import boundary, marked, marks
 from hotlap.probe.marks import Kind
 from hotlap.probe.session import Session
-from hotlap.probe.taps import root
+from hotlap.probe.taps import model, optimizer, root
 
 
 def install(session: Session, module: ModuleType) -> None:
@@ -26,9 +26,9 @@ def install(session: Session, module: ModuleType) -> None:
         session.wrap(handler, "run_end_callbacks", functools.partial(_around_end, session))
         session.portraits.append(functools.partial(_describe, session))
     else:
-        # Frames of the probe are never worth compiling; the root's tap must be traced through where it is called.
+        # Frames of the probe are never worth compiling; what stays in place must be traced through where it is called.
         module.add("hotlap")
-        module.BUILTIN_INLINE_WHEN_CALLED.add(root.__file__)
+        module.BUILTIN_INLINE_WHEN_CALLED.update(each.__file__ for each in (marked, model, optimizer, root))
 
 
 def _around_start(session: Session, original: Callable[..., None]) -> Callable[..., None]:
