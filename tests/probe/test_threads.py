@@ -40,6 +40,8 @@ def test_no_tap_listens_to_another_thread(session, tmp_path):
     loader.install(session, Epilogue(session))
     net, batches = nn.Linear(2, 2), DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
     session.start()  # the model is found
+    session.sampler.stop()  # its thread would empty the ring
+    session.sampler.idle = False
     del session.ring.buffer[:]
     seen = []
 

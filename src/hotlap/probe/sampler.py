@@ -111,7 +111,7 @@ class Sampler:
         frame, callee = self._blamed(leaf)
         key = (
             frame.f_code.co_filename,
-            frame.f_lineno,
+            line_of(frame),
             callee,
             leaf.f_code.co_filename,
             leaf.f_code.co_qualname,
@@ -167,7 +167,12 @@ class _Pace:
         self._queue.forget()
 
 
+def line_of(frame: FrameType) -> int:
+    """Between two lines of code (an exception on its way out) a frame has no line; its function's stands for it."""
+    return frame.f_lineno or frame.f_code.co_firstlineno
+
+
 def describe(frame: FrameType, callee: str, leaf: CodeType) -> list[Any]:
     """A line as plain data: file, line, function, callee, innermost function. Its text is read later, outside."""
     inner = f"{Path(leaf.co_filename).stem}.{leaf.co_qualname}"
-    return [frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname, callee, inner]
+    return [frame.f_code.co_filename, line_of(frame), frame.f_code.co_qualname, callee, inner]

@@ -55,7 +55,12 @@ class SyncTap:
             frame = frame.f_back
         else:
             return None
-        key = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname, call)
+        key = (
+            frame.f_code.co_filename,
+            frame.f_lineno or frame.f_code.co_firstlineno,
+            frame.f_code.co_qualname,
+            call,
+        )
         known = self.places.get(key)
         if known is None:
             if len(self.places) >= _MOST_PLACES:
