@@ -34,7 +34,6 @@ HERE = "# <- here"
 FROM_TIMELINES_ONLY = {
     Cause.TRANSFER_EXPOSED: "needs a GPU: on a CPU nothing is copied to a device",
     Cause.PRECISION_UNUSED: "needs a GPU, or a CPU with units for bf16",
-    Cause.UNCOMPILED: "on a CPU it is named only from operators that were profiled",
     Cause.MEMORY_HEADROOM: "would have to fill the memory of the machine that the tests run on",
 }
 """Causes that no script plants. tests/diagnose/rules shows for each of them when it fires and when not."""

@@ -92,6 +92,7 @@ case(
     Cause.PREFETCH_SHALLOW,
     lambda make, ms: _bursts(make, ms, idle=0.5),
     lambda make, ms: _bursts(make, ms, idle=0.05),
+    lambda make, ms: _bursts(make, ms, idle=0.2, batch=2.5),
     lambda make, ms: _bursts(make, ms, idle=0.5, long=200.0),
     # One long wait an epoch, of eight steps, is the first batch.
     lambda make, ms: _bursts(make, ms, idle=0.5, epochs=25),
@@ -278,10 +279,12 @@ def _restarting(make: Any, ms: float, epochs: int, part: float = 0.1, **changes:
     return make.sight(make.timeline(ms, loaders=(loader,)))
 
 
-def _bursts(make: Any, ms: float, idle: float, long: float = 3.0, epochs: int = 1) -> Sight:
-    """Every eighth step waits for `long` steps."""
+def _bursts(
+    make: Any, ms: float, idle: float, long: float = 3.0, epochs: int = 1, batch: float = 1.0
+) -> Sight:
+    """Every eighth step waits for `long` steps; to make a batch takes a worker `batch` steps."""
     column = [long * ms if index % 8 == 0 else 0.0 for index in range(200)]
-    rows = tuple(make.work(ms, idle=idle, number=each) for each in range(2))
+    rows = tuple(make.work(batch * ms, idle=idle, number=each) for each in range(2))
     loader = make.loader(num_workers=2, prefetch_factor=2, epochs=epochs)
     return make.sight(make.timeline(ms, columns={Stage.DATA: column}, loaders=(loader,), workers=rows))
 

@@ -4,11 +4,12 @@ What it is
     Batches take unequal time. The queue (`prefetch_factor` batches for each worker) covers a slow one only
     while it lasts; after that the step waits, although the workers stand idle at other times.
 How it is recognised
-    The workers are idle for at least 15 % of their life, so that their number is not what is missing. Most
-    of the waiting comes in bursts: the median step waits for less than half of the mean wait. And the
-    bursts are of a size that a queue can cover: the p95 wait is shorter than what a queue of 8 for each
-    worker holds. Waits that only come with the first batches of an epoch do not count: no queue is filled
-    yet then. The share is the waiting above the median.
+    The workers are idle for at least 15 % of their life, and together they make batches at least as quickly
+    as training takes them up, so that their number is not what is missing. Most of the waiting comes in
+    bursts: the median step waits for less than half of the mean wait. And the bursts are of a size that a
+    queue can cover: the p95 wait is shorter than what a queue of 8 for each worker holds. Waits that only
+    come with the first batches of an epoch do not count: no queue is filled yet then. The share is the
+    waiting above the median.
 What to do
     Raise `prefetch_factor`. It costs memory: batch size times workers times the factor.
 Evidence
@@ -47,7 +48,7 @@ class PrefetchShallow(Rule):
         if seen is None or waits is None or not seen.loader.num_workers or seen.busy > 1.0 - IDLE_FROM:
             return None
         wanted = _wanted(seen, waits)
-        if _at_epochs(sight, seen, waits):
+        if _at_epochs(sight, seen, waits) or not _keep_up(seen):
             return None
         if waits.p50_ms > waits.ms / 2 or not seen.setting.prefetch < wanted <= DEEPEST:
             return None
@@ -61,6 +62,12 @@ class PrefetchShallow(Rule):
         }
         share = waits.share * (1.0 - waits.p50_ms / waits.ms)
         return finding(self.cause, share, evidence, seen.loader.place)
+
+
+def _keep_up(seen: Input) -> bool:
+    """Two workers that are too slow hand over two batches at once and then none: that only looks like bursts."""
+    made_s = seen.load.batches * seen.load.work.seconds / seen.loader.num_workers
+    return made_s <= seen.load.compute_s
 
 
 def _at_epochs(sight: Sight, seen: Input, waits: StageSummary) -> bool:
