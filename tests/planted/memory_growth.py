@@ -1,6 +1,6 @@
 """Keeps every reconstruction for a picture at the end, and with each of them the graph behind it."""
 # planted: memory-growth
-# profile: --steps 400
+# profile: --steps 260
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ class Autoencoder(nn.Module):
 
 
 images = torch.rand(6000, 1, 32, 32)
-loader = DataLoader(TensorDataset(images), batch_size=50, shuffle=True)
+loader = DataLoader(TensorDataset(images), batch_size=100, shuffle=True)
 model = Autoencoder()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 reconstructions = []

@@ -1,6 +1,6 @@
 """A Lightning job that validates many times in each epoch."""
 # planted: validation-heavy
-# profile: --steps 100
+# profile: --steps 50
 
 import lightning as L
 import torch
@@ -12,7 +12,7 @@ class Regressor(L.LightningModule):
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(60, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 1)
+            nn.Linear(60, 800), nn.ReLU(), nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 1)
         )
 
     def training_step(self, batch, _):

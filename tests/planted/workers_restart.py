@@ -1,6 +1,6 @@
 """A small set of recordings: an epoch is over after a few batches, and then the workers are started anew."""
 # planted: workers-restart
-# profile: --steps 90
+# profile: --steps 60
 
 import random
 import time
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Recordings(Dataset):
-    def __init__(self, count=96):
+    def __init__(self, count=64):
         self.signals = torch.randn(count, 3, 400)
 
     def __len__(self):
@@ -26,8 +26,8 @@ class Recordings(Dataset):
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv = nn.Sequential(nn.Conv1d(3, 64, 9), nn.ReLU(), nn.Conv1d(64, 64, 9), nn.ReLU())
-        self.head = nn.Linear(64, 4)
+        self.conv = nn.Sequential(nn.Conv1d(3, 32, 9), nn.ReLU(), nn.Conv1d(32, 32, 9), nn.ReLU())
+        self.head = nn.Linear(32, 4)
 
     def forward(self, x):
         return self.head(self.conv(x).amax(-1))

@@ -85,7 +85,7 @@ def step_s(load: Load, setting: Setting, cores: float, doubt: _Doubt = _EXPECTED
     if setting.workers <= 0:
         return load.compute_s + load.batches * work.seconds
     taking = doubt.hand_over * (CONSUMER_BATCH_S + CONSUMER_MIB_S * work.mib)
-    giving = doubt.hand_over * (WORKER_BATCH_S + WORKER_MIB_S * work.mib)
+    giving = doubt.hand_over * giving_s(work.mib)
     compute_cores = load.compute_cores
     if doubt.compute_cores is not None:
         compute_cores = min(compute_cores, doubt.compute_cores)
@@ -94,6 +94,11 @@ def step_s(load: Load, setting: Setting, cores: float, doubt: _Doubt = _EXPECTED
     busy = load.batches * (work.cpu_s + work.collate_s + giving + taking) + compute_cores * load.compute_s
     sharpness = 6.0 + 2.0 * setting.prefetch + doubt.sharpness
     return _smooth_max((consumer, producers, busy / cores), sharpness)
+
+
+def giving_s(mib: float) -> float:
+    """What a worker spends on handing over a batch of this size."""
+    return WORKER_BATCH_S + WORKER_MIB_S * mib
 
 
 def predict(load: Load, now: Setting, then: Setting, cores: float, after: Load | None = None) -> Prediction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotlap.cost.pipeline import Load, Setting, Work
+from hotlap.cost.pipeline import Load, Setting, Work, giving_s
 from hotlap.facts.host import Host
 from hotlap.facts.summary import Summary
 from hotlap.facts.timeline import Loader, Stage, Timeline, Worker
@@ -12,6 +12,7 @@ SATURATED = 0.85  # of all cores busy in the median: who needs a core then may h
 QUEUED = 3.0  # times its CPU time: as long as work waits for a core where four want it at once
 
 DISTURBED = 0.25  # of all cores used by others
+TORCHS_COLLATE = "default_collate"
 SECOND_THREAD = 0.3  # of a core: what the second hardware thread of a busy core adds, for most code
 
 
@@ -86,10 +87,21 @@ def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
         items=sum(row.items for row in rows) / batches,
         cpu_s=cpu,
         wait_s=fetch - cpu - queue,
-        collate_s=sum(row.collate_s for row in rows) / batches,
+        collate_s=_collate(sum(row.collate_s for row in rows) / batches, loader),
         mib=(loader.batch_bytes or 0) / 2**20,
         queue_s=queue,
     )
+
+
+def _collate(measured_s: float, loader: Loader) -> float:
+    """Seconds of a batch, as the training process would collate it.
+
+    In a worker torch's own collate writes into shared memory, which is a part of handing over. At least a
+    third of it is taken for collating.
+    """
+    if not loader.num_workers or loader.collate != TORCHS_COLLATE:
+        return measured_s
+    return max(measured_s / 3, measured_s - giving_s((loader.batch_bytes or 0) / 2**20))
 
 
 def _queued(rows: list[Worker], cpu: float, starved_of_cores: bool) -> float:

@@ -60,6 +60,7 @@ def _loader(portrait: Facts, use: LoaderUse, worker_threads: int | None) -> Load
         pin_memory=portrait.get("pin_memory", False),
         shuffle=portrait.get("shuffle"),
         drop_last=portrait.get("drop_last", False),
+        collate=portrait.get("collate", ""),
         start_method=portrait.get("start_method", "fork"),
         iterable=portrait.get("iterable", False),
         place=place(portrait.get("place")),

@@ -140,6 +140,7 @@ class Loader:
     batch_bytes: int | None = None
     worker_threads: int | None = None
     training: bool = True  # False: its batches only went to validation
+    collate: str = ""  # name of its collate_fn
 
 
 @dataclass(frozen=True)

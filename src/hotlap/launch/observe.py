@@ -15,6 +15,7 @@ from hotlap.probe.marks import Kind
 from hotlap.stats.quantile import median
 
 _LOOK_EVERY_S = 0.5
+_OFTEN, _OFTEN_S = 200, 0.2  # looks at first: a window of two seconds must be seen more than a few times
 _LEAD_S = 1.5  # seconds that a word to stop needs to reach every rank
 _RECENT = 20  # steps that say how long the next ones take
 _PHASE_S = 3.0  # of steps at the window's pace, for a phase after it: outlasts a passing disturbance
@@ -50,7 +51,8 @@ class Observer:
 
     def tick(self, pid: int) -> bool:
         """True: let the job go on. False: it does not end by itself."""
-        if time.monotonic() - self._looked >= _LOOK_EVERY_S:
+        often = len(self.looks.looks) < _OFTEN
+        if time.monotonic() - self._looked >= (min(_OFTEN_S, _LOOK_EVERY_S) if often else _LOOK_EVERY_S):
             self._look(pid)
         self.gave_up = bool(self._asked_at and time.monotonic() - self._asked_at > self._patience_s)
         return not self.gave_up

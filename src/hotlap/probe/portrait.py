@@ -50,6 +50,7 @@ def loader_portrait(loader: Any) -> dict[str, Any]:
         "persistent_workers": bool(loader.persistent_workers),
         "pin_memory": bool(loader.pin_memory),
         "drop_last": bool(loader.drop_last),
+        "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__qualname__),
         "shuffle": _shuffles(sampler),
         "start_method": context.get_start_method() if context else torch.multiprocessing.get_start_method(),
     }

@@ -344,7 +344,7 @@ def _stalls(make: Any, ms: float, every: int, stage: Stage = Stage.DATA, length:
 
 
 def _memory(make: Any, ms: float, rss: list[int], ram_free: int | None = None, **changes: Any) -> Sight:
-    gauges = make.gauges(len(rss), seconds=ms * 0.2, rss=rss, ram_free=ram_free)
+    gauges = make.gauges(len(rss), seconds=max(4.0, ms * 0.2), rss=rss, ram_free=ram_free)
     late = tuple(replace(each, t=each.t + int(6 * ms * 1e6)) for each in gauges)
     return make.sight(make.timeline(ms, gauges=late, **changes))
 

@@ -37,6 +37,7 @@ from hotlap.stats.robust import slope, thin
 from hotlap.units import NS_PER_S
 
 LOOKS = 12  # gauges: fewer do not make a line
+SPAN_S = 3.0  # over which they are spread: in the first seconds allocators and caches fill
 LEAST_GROWTH, NEARLY_ALL, STILL = 0.01, 0.9, 0.5
 HOUR, DAY = 1.0, 24.0
 MIB = 2**20
@@ -56,7 +57,7 @@ class MemoryGrowth(Rule):
 
     def examine(self, sight: Sight) -> Finding | None:
         gauges = _steady(sight.timeline)
-        if not sight.summary.steps_per_s or len(gauges) < LOOKS:
+        if not sight.summary.steps_per_s or len(gauges) < LOOKS or _span_s(gauges) < SPAN_S:
             return None
         growing = [each for each in (_host(sight, gauges), _gpu(sight, gauges)) if each]
         if not growing:
@@ -75,6 +76,10 @@ class MemoryGrowth(Rule):
         if _keeps_graphs(gauges):
             evidence["kept"] = "autograd graphs"
         return Finding(self.cause, _severity(worst.hours_left), 0.0, evidence)
+
+
+def _span_s(gauges: Sequence[Gauge]) -> float:
+    return (gauges[-1].t - gauges[0].t) / NS_PER_S
 
 
 def _severity(hours_left: float | None) -> Severity:
