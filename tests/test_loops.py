@@ -52,9 +52,7 @@ KINDS = {
     "iterable": Kind("iterable.py", stages={"log"}),
     "prefetch-thread": Kind("prefetch_thread.py", stages={"log"}, says={"inferred": ["data"]}),
     # Its steps end where the next one begins, and none follows the last.
-    "no-optimizer": Kind(
-        "no_optimizer.py", stages={"log"}, says={"step.ends_with": "backward"}, steps=STEPS - 1
-    ),
+    "no-optimizer": Kind("no_optimizer.py", stages={"log"}, says={"step.ends_with": "backward"}),
     "autocast": Kind("autocast.py", says={"runtime.autocast": "bfloat16", "runtime.grad_scaler": False}),
     "grad-scaler": Kind(
         "autocast.py", ("--scaler",), says={"runtime.autocast": "float16", "runtime.grad_scaler": True}

@@ -108,8 +108,10 @@ def tear(path, keep: float) -> None:
 
 
 def flip(path, at: float) -> None:
+    """A stretch of bytes: a single one may lie in the padding between two columns, where it damages nothing."""
     content = bytearray(path.read_bytes())
-    content[int(len(content) * at)] ^= 0xFF
+    for place in range(int(len(content) * at), int(len(content) * at) + 256):
+        content[place] ^= 0xFF
     path.write_bytes(content)
 
 
