@@ -12,7 +12,7 @@ class Regressor(L.LightningModule):
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(60, 800), nn.ReLU(), nn.Linear(800, 800), nn.ReLU(), nn.Linear(800, 1)
+            nn.Linear(60, 1600), nn.ReLU(), nn.Linear(1600, 1600), nn.ReLU(), nn.Linear(1600, 1)
         )
 
     def training_step(self, batch, _):
@@ -43,4 +43,4 @@ trainer = L.Trainer(
     enable_progress_bar=False,
     enable_model_summary=False,
 )
-trainer.fit(Regressor(), loader(40_000, shuffle=True), loader(8_000))
+trainer.fit(Regressor(), loader(40_000, shuffle=True), loader(6_000))
