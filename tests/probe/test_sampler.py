@@ -140,3 +140,14 @@ def test_a_deep_stack_of_libraries_is_no_fault(sampler):
     sampler.start(threading.get_ident())
     dive(300)
     assert sum(lines_of(sampler).values()) > 0
+
+
+def test_marks_are_written_though_forks_stop_it_sooner_than_it_would_write(sampler):
+    marks = sampler._marks
+    end = time.monotonic() + UNTIL_S
+    while not marks.count:
+        assert time.monotonic() < end, "an observer would never see a step"
+        marks.append(1)
+        sampler.start(threading.get_ident())
+        time.sleep(0.1)
+        sampler.stop()

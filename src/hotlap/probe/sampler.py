@@ -49,15 +49,19 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # held while sampling goes on
         self._watched = 0
-        self._cpu_ns = 0
-        self.idle = True
+        self._begin()
 
     def reopen(self, path: Path) -> None:
         self._ring.reopen(path)
         self._lines.clear()
         self._table.clear()
         self._thread = None
+        self._begin()
+
+    def _begin(self) -> None:
         self._cpu_ns = 0
+        self._flushed = self._described = time.monotonic()  # kept when a fork stops the thread, as often happens
+        self._patience = _FIRST_FACTS_S
         self.idle = True
 
     def start(self, thread: int) -> None:
@@ -83,22 +87,23 @@ class Sampler:
         return {"lines": self._table, "cpu_ns": self._cpu_ns, "samples": self._ring.count}
 
     def _run(self, gate: threading.Lock) -> None:
-        flushed = described = time.monotonic()
         used_before = self._cpu_ns
-        pace, patience = _Pace(), _FIRST_FACTS_S
+        pace = _Pace()
         while not gate.acquire(timeout=pace.interval):  # one call into C: cheaper than an Event
             boundary.attempt(self._look)
             boundary.attempt(pace.looked, len(self._ring.buffer) + self._ring.count)
-            moment = time.monotonic()
-            if moment - flushed > _FLUSH_EVERY_S:
-                flushed = moment
-                boundary.attempt(self._marks.flush)
-                boundary.attempt(self._ring.flush)
-            if moment - described > patience:
-                described, patience = moment, min(patience * 2, _LONGEST_FACTS_S)
-                self._write_facts()
+            self._write_out(time.monotonic())
             self._cpu_ns = used_before + time.thread_time_ns()
         boundary.attempt(pace.close)
+
+    def _write_out(self, moment: float) -> None:
+        if moment - self._flushed > _FLUSH_EVERY_S:
+            self._flushed = moment
+            boundary.attempt(self._marks.flush)
+            boundary.attempt(self._ring.flush)
+        if moment - self._described > self._patience:
+            self._described, self._patience = moment, min(self._patience * 2, _LONGEST_FACTS_S)
+            self._write_facts()
 
     def _look(self) -> None:
         moment = time.perf_counter_ns() - self._origin
