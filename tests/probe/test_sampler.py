@@ -36,8 +36,8 @@ def lines_of(sampler):
     sampler.stop()
     table = sampler.facts()["lines"]
     samples = read_integers(sampler._ring.path)
-    counts = Counter(sample & ((1 << LINE_BITS) - 1) for sample in samples)
-    return {(Path(table[row][0]).name, *table[row][1:4]): count for row, count in counts.items()}
+    rows = [table[sample & ((1 << LINE_BITS) - 1)] for sample in samples]
+    return Counter((Path(row[0]).name, *row[1:4]) for row in rows)
 
 
 def taken(sampler):
