@@ -1,6 +1,6 @@
 """Two ranks that average their gradients by hand, tensor after tensor, when backward is done."""
 # planted: comm-exposed
-# profile: --steps 40
+# profile: --steps 25
 # launcher: torchrun --nproc_per_node 2
 
 import torch

@@ -1,6 +1,6 @@
 """A denoising autoencoder in which anomaly detection was left on after a hunt for a NaN."""
 # planted: debug-mode-on
-# profile: --steps 120
+# profile: --steps 90
 
 import torch
 from torch import nn

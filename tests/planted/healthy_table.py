@@ -1,6 +1,6 @@
 """A table in memory, gathered by the batch, with large batches and the fused optimizer."""
 # planted: healthy
-# profile: --steps 200
+# profile: --steps 150
 
 import torch
 from torch import nn

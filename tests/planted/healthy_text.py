@@ -1,6 +1,6 @@
 """Sentences sorted into buckets of like length, so that hardly anything is padded."""
 # planted: healthy
-# profile: --steps 30
+# profile: --steps 20
 
 import random
 

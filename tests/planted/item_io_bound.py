@@ -1,6 +1,6 @@
 """Short audio clips that come one by one from an object store; a random second of each is used."""
 # planted: item-io-bound
-# profile: --steps 80
+# profile: --steps 60
 
 import random
 import time

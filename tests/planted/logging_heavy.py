@@ -1,6 +1,6 @@
 """Writes a histogram of every weight to TensorBoard in every step."""
 # planted: logging-heavy
-# profile: --steps 80
+# profile: --steps 60
 
 import torch
 from torch import nn

@@ -1,6 +1,6 @@
 """Log records from a database: mostly quick, but now and then a page has to be read first."""
 # planted: prefetch-shallow
-# profile: --steps 150
+# profile: --steps 120
 
 import time
 

@@ -1,6 +1,6 @@
 """Two ranks; only the first one writes a picture of the predictions in every step, and both wait for it."""
 # planted: straggler-rank
-# profile: --steps 80
+# profile: --steps 60
 # launcher: torchrun --nproc_per_node 2
 
 import os

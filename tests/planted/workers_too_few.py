@@ -1,6 +1,6 @@
 """Satellite tiles from a network drive, loaded in the training process although a worker could do it meanwhile."""
 # planted: workers-too-few
-# profile: --steps 40
+# profile: --steps 30
 
 import time
 
