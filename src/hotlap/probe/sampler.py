@@ -60,7 +60,9 @@ class Sampler:
 
     def _begin(self) -> None:
         self._cpu_ns = 0
-        self._flushed = self._described = time.monotonic()  # kept when a fork stops the thread, as often happens
+        self._flushed = self._described = (
+            time.monotonic()
+        )  # kept when a fork stops the thread, as often happens
         self._patience = _FIRST_FACTS_S
         self.idle = True
 
