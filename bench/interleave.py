@@ -18,6 +18,7 @@ from hotlap.stats.compare import Ratio, ratio
 
 BENCH = Path(__file__).parent
 PYTHON = sys.executable
+PATIENCE_S = 90  # a run takes a few seconds; a peer that hangs must not hold up the bench
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,19 @@ def interleave(variants: Sequence[Variant], rounds: int, folder: Path) -> dict[s
 def _run(variant: Variant, folder: Path) -> dict[str, float] | None:
     target = folder / "figures.json"
     target.unlink(missing_ok=True)
-    ended = subprocess.run(
-        variant.argv,
-        cwd=folder,
-        env={**os.environ, "BENCH_FIGURES": str(target)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    try:
+        ended = subprocess.run(
+            variant.argv,
+            cwd=folder,
+            env={**os.environ, "BENCH_FIGURES": str(target)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{variant.name}: not measured, it did not end within {PATIENCE_S} s")
+        return None
     if ended.returncode or not target.is_file():
         print(f"{variant.name}: not measured (exit {ended.returncode}) {ended.stderr.strip()[-200:]}")
         return None

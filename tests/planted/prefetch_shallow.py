@@ -14,20 +14,20 @@ class Records(Dataset):
     def __init__(self, count=20_000, seed=0):
         rng = np.random.default_rng(seed)
         self.values = rng.normal(size=(count, 96)).astype(np.float32)
-        self.cold = rng.random(count) < 0.0045
+        self.cold = rng.random(count) < 0.003
 
     def __len__(self):
         return len(self.values)
 
     def __getitem__(self, index):
-        time.sleep(0.06 if self.cold[index] else 0.0001)
+        time.sleep(0.04 if self.cold[index] else 0.0001)
         return self.values[index] + np.random.normal(0, 0.01, 96).astype(np.float32), index % 2
 
 
 loader = DataLoader(  # <- here
     Records(), batch_size=32, shuffle=True, num_workers=2, prefetch_factor=1
 )
-model = nn.Sequential(nn.Linear(96, 1200), nn.GELU(), nn.Linear(1200, 1200), nn.GELU(), nn.Linear(1200, 2))
+model = nn.Sequential(nn.Linear(96, 1500), nn.GELU(), nn.Linear(1500, 1500), nn.GELU(), nn.Linear(1500, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for epoch in range(3):

@@ -2,7 +2,7 @@
 
 Without workers a step waits for exactly what loading does. With workers it waits while they are busy: the
 exposed time is split as the workers' time was. What they did not spend on items and collating, they handed
-over or stood idle.
+over or stood idle. The time in which they were started again is not theirs to split.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hotlap.ports.rule import Sight
 
 @dataclass(frozen=True)
 class Input:
-    """The loader that feeds training. Of the step, `cpu`, `wait`, `collate` and `rest` make up `data`."""
+    """The loader that feeds training. Of the step, `restart`, `cpu`, `wait`, `collate` and `rest` make up `data`."""
 
     loader: Loader
     load: Load
@@ -27,10 +27,11 @@ class Input:
     wait: float
     collate: float
     busy: float  # share of their life that the workers prepared batches; 1 without workers
+    restart: float = 0.0
 
     @property
     def rest(self) -> float:
-        return max(0.0, self.data - self.cpu - self.wait - self.collate)
+        return max(0.0, self.data - self.restart - self.cpu - self.wait - self.collate)
 
     @property
     def setting(self) -> Setting:
@@ -50,10 +51,31 @@ def input_of(sight: Sight) -> Input | None:
     index, loader = found
     data = sight.summary.share(Stage.DATA)
     busy = _busy(sight, rows_of(sight.timeline, index)) if loader.num_workers else _loading(load, data)
-    scale = data * busy / load.work.seconds
+    restart = min(data, restart_share(sight, index))
+    scale = (data - restart) * busy / load.work.seconds
     work = load.work
     computing = (work.cpu_s + work.queue_s) * scale
-    return Input(loader, load, data, computing, work.wait_s * scale, work.collate_s * scale, busy)
+    return Input(loader, load, data, computing, work.wait_s * scale, work.collate_s * scale, busy, restart)
+
+
+def restart_share(sight: Sight, index: int) -> float:
+    """Of the time that was seen, what starting a loader's workers again took; the first start has to be paid once."""
+    loader, seconds = sight.timeline.loaders[index], sight.summary.seconds + sight.timeline.warmup.seconds
+    if not restarts(loader) or seconds <= 0:
+        return 0.0
+    return start_s(sight.timeline, index) * (loader.epochs - 1) / seconds
+
+
+def restarts(loader: Loader) -> bool:
+    """Whether its workers were ended and started again."""
+    return loader.num_workers > 0 and not loader.persistent_workers and loader.epochs > 1
+
+
+def start_s(timeline: Timeline, index: int) -> float:
+    """One start: of `iter(loader)`, or of the worker that was ready first where that took longer, as with spawn."""
+    loader = timeline.loaders[index]
+    rows = [row.startup_s / row.startups for row in timeline.workers if row.loader == index and row.startups]
+    return max(loader.startup_s / loader.epochs, min(rows, default=0.0))
 
 
 def _loading(load: Load, data: float) -> float:

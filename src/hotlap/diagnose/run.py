@@ -9,7 +9,7 @@ from hotlap.diagnose import rules
 from hotlap.diagnose.fixes import fixes_of
 from hotlap.diagnose.severity import weight
 from hotlap.discover import units
-from hotlap.facts.diagnosis import Cause, Diagnosis, Finding
+from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
 from hotlap.facts.host import Host
 from hotlap.facts.pace import by_pace
 from hotlap.facts.timeline import Timeline
@@ -18,8 +18,7 @@ from hotlap.ports.rule import Rule, Sight
 
 GROUP = "hotlap.rules"  # entry points of rules that live outside hotlap
 
-EXPLAINS = 0.5  # of the wider cause's share: a narrower one that covers less does not stand for it
-EXPLAINS_ALL = 0.8
+EXPLAINS = 0.4  # of the wider cause's share: that is all of the wait, a narrower share only what mending it saves
 AS_MUCH = 0.8  # of the larger share: savings this close cannot be told apart before they are tried
 
 Rules = Mapping[Cause, Rule]
@@ -70,7 +69,6 @@ def rank(findings: Sequence[Finding], known: Rules) -> list[Finding]:
 
 
 def _explains(narrow: Finding, wide: Finding) -> bool:
-    if narrow.share >= EXPLAINS_ALL * wide.share:
-        return True
-    # A smaller part stands for the whole only if that does not make the trouble look smaller.
-    return narrow.share >= EXPLAINS * wide.share and narrow.severity is wide.severity
+    # A part stands for the whole only if that does not turn trouble into a note.
+    loud = narrow.severity is not Severity.NOTE or wide.severity is Severity.NOTE
+    return loud and narrow.share >= EXPLAINS * wide.share

@@ -5,7 +5,7 @@ What it is
     that need the CPU, items that wait for a disk, too few workers ...) and is reported in its place.
 How it is recognised
     The exposed time of `data` is at least 2 % of a steady step, and the narrower causes together leave most
-    of it unexplained: no single one of them covers half. A loop without a DataLoader ends here too. Where
+    of it unexplained: no single one of them saves two fifths of it. A loop without a DataLoader ends here too. Where
     others keep the machine busy and the workers are mostly idle it is a note at most.
 What to do
     Look at the line that holds the time. If the batch is made in the training process, move that work into

@@ -19,9 +19,9 @@ Evidence
 
 from __future__ import annotations
 
+from hotlap.diagnose.inputs import restart_share, restarts, start_s
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Loader, Timeline
 from hotlap.ports.rule import Rule, Sight
 
 
@@ -31,29 +31,16 @@ class WorkersRestart(Rule):
     outranks = frozenset({Cause.STEP_OUTLIERS})
 
     def examine(self, sight: Sight) -> Finding | None:
-        restarted = [index for index, loader in enumerate(sight.timeline.loaders) if _restarts(loader)]
-        if not restarted or not sight.summary.n:
+        loaders = sight.timeline.loaders
+        shares = {index: restart_share(sight, index) for index, each in enumerate(loaders) if restarts(each)}
+        if not shares or not sight.summary.n:
             return None
-        starts = {index: _start_s(sight.timeline, index) for index in restarted}
-        again = {index: each * (sight.timeline.loaders[index].epochs - 1) for index, each in starts.items()}
-        dearest = max(again, key=lambda index: again[index])
-        worst = sight.timeline.loaders[dearest]
+        dearest = max(shares, key=lambda index: shares[index])
+        worst = loaders[dearest]
         evidence: Evidence = {
             "epochs": worst.epochs,
-            "startup_s": starts[dearest],
+            "startup_s": start_s(sight.timeline, dearest),
             "workers": worst.num_workers,
             "start_method": worst.start_method,
         }
-        seconds = sight.summary.seconds + sight.timeline.warmup.seconds
-        return finding(self.cause, sum(again.values()) / seconds, evidence, worst.place)
-
-
-def _restarts(loader: Loader) -> bool:
-    return loader.num_workers > 0 and not loader.persistent_workers and loader.epochs > 1
-
-
-def _start_s(timeline: Timeline, index: int) -> float:
-    """One start: of `iter(loader)`, or of the worker that was ready first where that took longer, as with spawn."""
-    loader = timeline.loaders[index]
-    rows = [row.startup_s / row.startups for row in timeline.workers if row.loader == index and row.startups]
-    return max(loader.startup_s / loader.epochs, min(rows, default=0.0))
+        return finding(self.cause, sum(shares.values()), evidence, worst.place)
