@@ -8,7 +8,8 @@ from hotlap.diagnose.fixes import REMEDIES, fixes_of
 from hotlap.diagnose.run import all_rules
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import Stage
-from hotlap.ports.knob import Knob, Numerics, Seam
+from hotlap.ports.knob import Knob, Numerics
+from hotlap.ports.target import Seam
 
 KNOBS = {
     "num-workers",

@@ -18,7 +18,9 @@ from hotlap.ports.rule import Rule, Sight
 
 GROUP = "hotlap.rules"  # entry points of rules that live outside hotlap
 
-EXPLAINS = 0.4  # of the wider cause's share: that is all of the wait, a narrower share only what mending it saves
+EXPLAINS = (
+    0.4  # of the wider cause's share: that is all of the wait, a narrower share only what mending it saves
+)
 AS_MUCH = 0.8  # of the larger share: savings this close cannot be told apart before they are tried
 
 Rules = Mapping[Cause, Rule]

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 from hotlap.facts.timeline import Stage
+from hotlap.ports.target import Trainer, Undo
 
 
 class Stager(Protocol):
@@ -23,6 +24,16 @@ class Stager(Protocol):
         """Replace `owner.name` by `around(original)`; undone when the probe detaches."""
 
 
+class Seams(Protocol):
+    """What a plan offers to an integration while a job runs under it."""
+
+    def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> Undo:
+        """Replace `owner.name` by `around(original)`."""
+
+    def trainer(self, trainer: Trainer) -> None:
+        """A trainer is about to be built: settings of the plan that it takes are given to it and to nobody else."""
+
+
 class Integration(ABC):
     """One framework. `modules` are import names; `attach` is called right after each of them was imported.
 
@@ -35,3 +46,6 @@ class Integration(ABC):
     @abstractmethod
     def attach(self, module: ModuleType, stager: Stager) -> None:
         """Name the stages of the framework that live in `module`."""
+
+    def offer(self, module: ModuleType, seams: Seams) -> None:  # noqa: B027 a framework may have nothing to offer
+        """Give the settings of a plan to the framework's own options, where a trainer of `module` is built."""

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.timeline import Timeline
-
-
-class Seam(StrEnum):
-    """A place in a running script where hotlap may act."""
-
-    PROCESS = "process"
-    LOADER = "loader"
-    MODEL = "model"
-    OPTIMIZER = "optimizer"
-    STEP = "step"
-    TRAINER = "trainer"
+from hotlap.ports.target import Seam, Undo
+from hotlap.ports.values import Values
 
 
 class Numerics(StrEnum):
@@ -31,16 +21,24 @@ class Numerics(StrEnum):
     STATISTICAL = "statistical"
 
 
-Undo = Callable[[], None]
+class CannotAct(Exception):
+    """Raised by `apply` where the script, the host or another setting stands against it; says why in one clause."""
 
 
 class Knob(ABC):
-    """One change. The module's docstring is its card: What it does, When it helps, What it costs, Numerics."""
+    """One change. The module's docstring is its card: What it does, When it helps, What it costs, Numerics.
+
+    `promise` is what guides usually promise for it, as a range of gains, shown beside what was measured.
+    `excludes` are ids of knobs that make no sense in the same plan.
+    """
 
     id: ClassVar[str]
     relieves: ClassVar[frozenset[Cause]]
     seam: ClassVar[Seam]
     numerics: ClassVar[Numerics]
+    values: ClassVar[Values]
+    excludes: ClassVar[frozenset[str]] = frozenset()
+    promise: ClassVar[tuple[float, float] | None] = None
 
     @abstractmethod
     def settings(self, host: Host, timeline: Timeline) -> tuple[Any, ...]:
@@ -52,4 +50,8 @@ class Knob(ABC):
 
     @abstractmethod
     def apply(self, target: Any, setting: Any) -> Undo:
-        """Make the change and return its undo."""
+        """Make the change and return its undo; raises CannotAct. `target` is the one of the knob's seam."""
+
+    def numerics_at(self, target: Any, setting: Any) -> Numerics:
+        """What it does to the numbers of this very target; a dataset that draws makes num-workers statistical."""
+        return self.numerics

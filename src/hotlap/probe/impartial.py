@@ -25,7 +25,7 @@ class Impartial:
     """Of one thread, which calls it."""
 
     def __init__(self) -> None:
-        self._random = random.Random(0)  # noqa: S311 its own, so that the script's numbers stay the same
+        self._random = random.Random(0)  # its own, so that the script's numbers stay the same
         boundary.attempt(_wake_in_time)
 
     def wait(self, gate: threading.Lock, seconds: float) -> bool:

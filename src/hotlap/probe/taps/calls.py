@@ -61,12 +61,17 @@ class CallsTap:
         return passed
 
     def measure_operator(self) -> None:
-        if self._operators and not _has_any_global_hook():  # a hook of the script's must not see our modules
+        if self._operators and not _hooked():
             self._session.note("operator_ns", smallest_operator_ns())
 
     def _count(self, module: Module, _: Any) -> None:
         if not module._modules and torch.is_grad_enabled():
             self._calls += 1
+
+
+def _hooked() -> bool:
+    """Whether the script has hooks on every module: they must not see ours."""
+    return bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 def operators_behind(tensors: Any) -> int:
@@ -88,7 +93,9 @@ def smallest_operator_ns() -> int:
     Layers as models have them, called as modules: bare functions would leave out what a module's call costs.
     """
     with torch.random.fork_rng(devices=()):  # initial weights are drawn
-        layers = [layer for _ in range(_LAYERS) for layer in (Linear(_WIDTH, _WIDTH), LayerNorm(_WIDTH), GELU())]
+        layers = [
+            layer for _ in range(_LAYERS) for layer in (Linear(_WIDTH, _WIDTH), LayerNorm(_WIDTH), GELU())
+        ]
     model, rows = Sequential(*layers), torch.ones(_ROWS, _WIDTH)
     parameters = tuple(model.parameters())
     times, operators = [], 1
