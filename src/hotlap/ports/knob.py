@@ -21,7 +21,7 @@ class Numerics(StrEnum):
     STATISTICAL = "statistical"
 
 
-class CannotAct(Exception):
+class CannotActError(Exception):
     """Raised by `apply` where the script, the host or another setting stands against it; says why in one clause."""
 
 
@@ -50,7 +50,7 @@ class Knob(ABC):
 
     @abstractmethod
     def apply(self, target: Any, setting: Any) -> Undo:
-        """Make the change and return its undo; raises CannotAct. `target` is the one of the knob's seam."""
+        """Make the change and return its undo; raises CannotActError. `target` is the one of the knob's seam."""
 
     def numerics_at(self, target: Any, setting: Any) -> Numerics:
         """What it does to the numbers of this very target; a dataset that draws makes num-workers statistical."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class NotAllowed(ValueError):
+class NotAllowedError(ValueError):
     """A value that a knob does not take; `remedy` names one that it does."""
 
     def __init__(self, what: str, remedy: str) -> None:
@@ -27,11 +27,11 @@ class Values(ABC):
 
     @abstractmethod
     def read(self, value: Any) -> Any:
-        """The setting; raises NotAllowed."""
+        """The setting; raises NotAllowedError."""
 
-    def refuse(self, value: Any, near: str = "") -> NotAllowed:
+    def refuse(self, value: Any, near: str = "") -> NotAllowedError:
         remedy = f"did you mean '{near}'?" if near else f"allowed: {self.shown}"
-        return NotAllowed(f"the value '{value}' is not allowed", remedy)
+        return NotAllowedError(f"the value '{value}' is not allowed", remedy)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hotlap.ports.knob import CannotAct, Knob, Numerics
+from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Seam, Trainer, Undo
 from hotlap.probe import boundary
 from hotlap.seams.patches import Patches
@@ -84,7 +84,7 @@ class Fitter:
         try:
             numerics = knob.numerics_at(target, setting) if target is not None else knob.numerics
             self._undo.append(apply())
-        except CannotAct as refusal:
+        except CannotActError as refusal:
             self.record(Fitted(knob.id, setting, acts=False, place=place, reason=str(refusal)))
         except Exception as fault:
             boundary.record(f"knob {knob.id}", fault)
