@@ -25,7 +25,9 @@ from hotlap.probe import boundary
 from hotlap.report.view import profile_view
 
 if TYPE_CHECKING:
+    from hotlap.facts.plan import Plan
     from hotlap.launch.looks import LookRecord
+    from hotlap.launch.planned import Ran
     from hotlap.launch.process import Outcome
 
 REPORT, LOG = "report.html", "log.txt"
@@ -87,6 +89,32 @@ def profile(
             _write_log(run, (), f"{type(fault).__name__}: {fault}")
             reason = f"what was recorded could not be read: {type(fault).__name__}: {fault}."
             return Profile(run, outcome.exit_code, None, reason, f"please report it, with the files in {run}")
+
+
+def run(
+    job: Job,
+    plan: Plan,
+    out: str | None,
+    say: Say,
+    *,
+    options: Mapping[str, Any],
+    quiet_stdout: bool = False,
+) -> tuple[Path, Ran]:
+    """Train under a plan: the run folder, and how it went."""
+    from hotlap.launch.host import inspect_host
+    from hotlap.launch.planned import keep, run_planned
+
+    folder = runfolder.create_run(job.name, out)
+    codec.write_json(folder / "job.json", job)
+    codec.write_json(folder / "host.json", inspect_host())
+    try:
+        ran = run_planned(job, plan, folder, options, say, quiet_stdout=quiet_stdout)
+    except UsageError:
+        runfolder.remove_run(folder)
+        raise
+    keep(ran, plan, folder)
+    runfolder.remove_probe_files(folder)
+    return folder, ran
 
 
 def run_alone(job: Job) -> int:

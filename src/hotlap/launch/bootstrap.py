@@ -1,4 +1,4 @@
-"""The first code in the child: waits for torch to be imported, then puts the probe in place."""
+"""The first code in the child: waits for torch to be imported, then puts the plan and the probe in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from hotlap import integrations
 from hotlap.discover import units
 from hotlap.launch.doorman import Doorman
-from hotlap.launch.environment import FOLDER, ORIGIN, PHASES
+from hotlap.launch.environment import FOLDER, ORIGIN, PHASES, PLAN, TAPS
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
@@ -39,34 +39,49 @@ def attach_when_torch_comes() -> None:
 
 
 class _Arrival:
-    """A framework's import begins before torch's and ends after it: by then there is a session."""
+    """A framework's import begins before torch's and ends after it: by then there is a session, or a plan."""
 
     def __init__(self, folder: Path, origin: int) -> None:
         self._folder = folder
         self._origin = origin
         self._session: Any = None
+        self._fitter: Any = None
+        self._torch_is_here = False
         self._early: list[tuple[Integration, ModuleType]] = []  # a progress bar, say, imported ahead of torch
 
     def torch_came(self, _: ModuleType) -> None:
-        from hotlap.probe.attach import attach
+        if os.environ.get(PLAN):
+            self._fitter = boundary.attempt(_fit_plan, Path(os.environ[PLAN]), self._folder)
+        if os.environ.get(TAPS) != "off":
+            from hotlap.probe.attach import attach
 
-        phases = [name for name in os.environ.get(PHASES, "").split(",") if name]
-        self._session = attach(self._folder, self._origin, phases)
+            phases = [name for name in os.environ.get(PHASES, "").split(",") if name]
+            self._session = attach(self._folder, self._origin, phases)
+        self._torch_is_here = True
         for framework, early in self._early:
-            boundary.attempt(framework.attach, early, self._session)
+            self.framework_came(framework, early)
         _report(self._folder, torch=True)
 
     def compiler_came(self, module: ModuleType) -> None:
-        from hotlap.probe.taps import compiler
-
         if self._session is not None:
+            from hotlap.probe.taps import compiler
+
             compiler.install(self._session, module)
 
     def framework_came(self, framework: Integration, module: ModuleType) -> None:
-        if self._session is None:
+        if not self._torch_is_here:
             self._early.append((framework, module))
-        else:
-            framework.attach(module, self._session)
+            return
+        if self._fitter is not None:
+            boundary.attempt(framework.offer, module, self._fitter)
+        if self._session is not None:
+            boundary.attempt(framework.attach, module, self._session)
+
+
+def _fit_plan(path: Path, folder: Path) -> Any:
+    from hotlap.launch.fitting import fit
+
+    return fit(path, folder)
 
 
 def _report(folder: Path, *, torch: bool) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 FOLDER = "HOTLAP_PROBE"  # where the children write
 ORIGIN = "HOTLAP_ORIGIN"  # nanoseconds of the monotonic clock that the run's times count from
 PHASES = "HOTLAP_PHASES"  # what is measured after the window, with commas
+PLAN = "HOTLAP_PLAN"  # the plan that the children fit, as the parent has checked it
+TAPS = "HOTLAP_TAPS"  # "off": nothing is recorded, a plan is only applied
 _SITE = Path(__file__).parent / "site"
 
 
@@ -20,13 +22,23 @@ def already_inside() -> str | None:
 
 
 def child_environment(
-    folder: Path, phases: Sequence[str] = (), base: Mapping[str, str] | None = None
+    folder: Path,
+    phases: Sequence[str] = (),
+    base: Mapping[str, str] | None = None,
+    *,
+    plan: Path | None = None,
+    taps: bool = True,
 ) -> dict[str, str]:
-    """The environment of a probed job; `phases` are what to measure after the window."""
+    """The environment of a job under hotlap; `phases` are what to measure after the window.
+
+    `plan` is a file that `passed_plan` wrote. Without `taps` the job is not measured: a run may last for weeks.
+    """
     environment = dict(os.environ if base is None else base)
     python_path = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join([str(_SITE), *([python_path] if python_path else [])])
     environment[FOLDER] = str(folder)
     environment[PHASES] = ",".join(phases)
     environment[ORIGIN] = str(time.perf_counter_ns())
+    environment[PLAN] = str(plan) if plan else ""
+    environment[TAPS] = "on" if taps else "off"
     return environment

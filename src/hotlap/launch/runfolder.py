@@ -14,10 +14,13 @@ from hotlap.probe import control
 
 HOME = ".hotlap"
 TRACE = "trace.json"
+PLAN, APPLIED, CORRECTED = "plan.yaml", "applied.json", "corrected.yaml"
 _PROBE = "probe"
-_OURS = re.compile(r"control|seen\.jsonl|\.?\d+\.(marks|samples|json|trace\.json)")
+_OURS = re.compile(
+    r"control|seen\.jsonl|plan\.json|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.)?json)(\.\d+)?"
+)
 _FACTS = ("job.json", "host.json")
-_RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE)
+_RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE, PLAN, APPLIED, CORRECTED)
 
 
 def create_run(name: str, out: str | None) -> Path:

@@ -55,3 +55,10 @@ class Knob(ABC):
     def numerics_at(self, target: Any, setting: Any) -> Numerics:
         """What it does to the numbers of this very target; a dataset that draws makes num-workers statistical."""
         return self.numerics
+
+    def clash(self, setting: Any, other: str, value: Any) -> str:
+        """Why this setting makes no sense beside another knob's value in the same plan; empty where it does."""
+        switched_off = (False, "off")
+        if other in self.excludes and setting not in switched_off and value not in switched_off:
+            return "only one of them can act"
+        return ""

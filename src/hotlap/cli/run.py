@@ -1,0 +1,81 @@
+"""Train with a plan applied; the script is untouched, and what does not work on it is left out and told.
+
+hotlap run --plan plan.yaml train.py --epochs 10
+hotlap run --set num-workers=4 --set precision=bf16-mixed train.py
+hotlap run --plan plan.yaml -- torchrun --nproc_per_node 2 train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotlap.cli._output import add_json_option, check_json_target, write_json
+from hotlap.cli._plans import add_set_option, wanted_plan
+from hotlap.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotlap.launch.planned import Ran
+
+TAKES_COMMAND = True
+USAGE = "hotlap run [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", metavar="FILE", help="the settings to apply: plan.yaml")
+    add_set_option(parser)
+    parser.add_argument(
+        "--skip-bad-samples",
+        type=int,
+        default=0,
+        metavar="N",
+        help="leave out up to N samples that cannot be read (default 0: the first ends the run)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="the run folder (default .hotlap/runs/<time>-<name>)")
+    parser.add_argument("--name", help="what the run is called (default: the script's name)")
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from hotlap import pipeline
+    from hotlap.launch.command import to_job
+    from hotlap.launch.environment import already_inside
+    from hotlap.seams.catalogue import all_knobs
+
+    job = to_job(options.command_words, options.name)
+    plan = wanted_plan(options, all_knobs())
+    if options.skip_bad_samples < 0:
+        raise UsageError(
+            f"--skip-bad-samples is {options.skip_bad_samples}.", "give a whole number from 0 on"
+        )
+    if already_inside():
+        _say("hotlap: this already runs under hotlap: the command goes on without a second plan.")
+        return pipeline.run_alone(job)
+    check_json_target(options.json)
+    folder, ran = pipeline.run(
+        job,
+        plan,
+        options.out,
+        _say,
+        options={"skip_bad_samples": options.skip_bad_samples},
+        quiet_stdout=options.json == "-",
+    )
+    _tell(ran, folder)
+    if options.json:
+        from hotlap.launch.planned import facts_of
+
+        write_json(options.json, {**facts_of(ran), "run": str(folder)})
+    return ran.outcome.exit_code
+
+
+def _tell(ran: Ran, folder: Path) -> None:
+    from hotlap.seams.telling import summary
+
+    for line in summary(ran.records, ran.step_downs, ran.starts, str(folder)):
+        _say(line)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,128 @@
+"""In the training process: fits the plan that the parent passed on, and tells once what became of it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from multiprocessing import util
+from pathlib import Path
+from typing import Any
+
+from hotlap.launch.counter import StepCounter
+from hotlap.probe import boundary
+from hotlap.probe.control import WindowDone
+from hotlap.seams.catalogue import some_knobs
+from hotlap.seams.fitter import Fitter
+from hotlap.seams.record import Fitted, Record, StepDown, write_record
+from hotlap.seams.telling import told
+
+_SEAMS = ("process", "loader", "model", "optimizer", "step")
+_ASKED_STEPS = 2
+"""Where knobs are only asked, the script is ended after these: what comes with the second step has come by then."""
+
+
+def fit(path: Path, folder: Path) -> Fitter:
+    """Called once torch is imported, before the probe's taps: what they see is what the plan has made of it."""
+    passed = json.loads(path.read_text(encoding="utf-8"))
+    fitter = Fitter(
+        passed["settings"],
+        some_knobs(passed["settings"]),
+        asking=passed.get("asking", False),
+        options=passed.get("options", {}),
+    )
+    fitting = _Fitting(fitter, folder)
+    for name in _SEAMS:
+        boundary.attempt(_install, name, fitter)
+    boundary.attempt(fitting.listen)
+    return fitter
+
+
+def _install(name: str, fitter: Fitter) -> None:
+    importlib.import_module(f"hotlap.seams.{name}").install(fitter)
+
+
+class _Fitting:
+    """Of one process: counts its steps, writes its record, tells of it at the first step."""
+
+    def __init__(self, fitter: Fitter, folder: Path) -> None:
+        self._fitter = fitter
+        self._folder = folder
+        self._counter = StepCounter(folder)
+        self._told = False
+        self._trained = False
+
+    def listen(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data._utils import worker
+
+        self._fitter.changed.append(self._changed)
+        self._fitter.wrap(worker, "_worker_loop", self._around_worker)
+        register_optimizer_step_post_hook(self._step_made)
+        atexit.register(self._end)
+        util.register_after_fork(self, _end_with_process)
+
+    def _step_made(self, optimizer: Any, *_: Any) -> None:
+        steps = boundary.attempt(self._counter.count, optimizer)
+        if not self._told:
+            self._told = True
+            boundary.attempt(self._tell)
+        if self._fitter.asking and steps and steps >= _ASKED_STEPS:
+            raise WindowDone(0)
+
+    def _tell(self) -> None:
+        self._trained = True
+        for unmet in self._fitter.unmet():
+            self._fitter.record(unmet)
+        self._write()
+        if _rank() == 0 and not self._fitter.asking:
+            _say(told(self._fitter.fitted))
+
+    def _changed(self, news: Fitted | StepDown) -> None:
+        if self._trained or isinstance(news, StepDown):
+            self._write()
+        if isinstance(news, StepDown) and _rank() == 0:
+            _say(told([news]))
+
+    def _write(self) -> None:
+        record = Record(
+            os.getpid(),
+            _rank(),
+            tuple(self._fitter.fitted),
+            tuple(self._fitter.step_downs),
+            faults=tuple(boundary.faults),
+        )
+        write_record(self._folder, record)
+
+    def _end(self) -> None:
+        """A script that made no step, or whose plan changed after the first, leaves its record as well."""
+        if self._fitter.fitted and self._fitter.changed and self._folder.is_dir():
+            boundary.attempt(self._write)
+
+    def _around_worker(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def looped(*args: Any, **kwargs: Any) -> None:
+            self._fitter.retire()
+            original(*args, **kwargs)
+
+        return looped
+
+
+def _end_with_process(fitting: _Fitting) -> None:
+    # Children of multiprocessing leave by os._exit: no atexit, but finalizers that are set after the fork.
+    util.Finalize(None, fitting._end, exitpriority=-90)
+
+
+def _rank() -> int:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return int(os.environ.get("RANK", "0") or 0)
+
+
+def _say(lines: Iterable[str]) -> None:
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
