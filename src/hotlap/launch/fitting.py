@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from multiprocessing import util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hotlap.launch.counter import StepCounter
@@ -21,7 +22,7 @@ from hotlap.seams.fitter import Fitter
 from hotlap.seams.record import Fitted, Record, StepDown, write_record
 from hotlap.seams.telling import told
 
-_SEAMS = ("process", "loader", "model", "optimizer", "step")
+_SEAMS = ("process", "loader", "model", "optimizer", "distributed", "step", "memory_ladder")
 _ASKED_STEPS = 2
 """Where knobs are only asked, the script is ended after these: what comes with the second step has come by then."""
 
@@ -42,6 +43,14 @@ def fit(path: Path, folder: Path) -> Fitter:
     return fitter
 
 
+def let_the_compiler_through(rules: ModuleType) -> None:
+    """What a plan has put around the script's calls is traced like the script itself, also where taps are left out."""
+    ours = [
+        module for name, module in sys.modules.items() if name.startswith(("hotlap.seams", "hotlap.knobs"))
+    ]
+    rules.BUILTIN_INLINE_WHEN_CALLED.update(each.__file__ for each in ours if each.__file__)
+
+
 def _install(name: str, fitter: Fitter) -> None:
     importlib.import_module(f"hotlap.seams.{name}").install(fitter)
 
@@ -57,16 +66,21 @@ class _Fitting:
         self._trained = False
 
     def listen(self) -> None:
+        import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data._utils import worker
 
+        self._is_compiling = torch.compiler.is_compiling
         self._fitter.changed.append(self._changed)
+        self._fitter.noted.append(self._write)
         self._fitter.wrap(worker, "_worker_loop", self._around_worker)
         register_optimizer_step_post_hook(self._step_made)
         atexit.register(self._end)
         util.register_after_fork(self, _end_with_process)
 
     def _step_made(self, optimizer: Any, *_: Any) -> None:
+        if self._is_compiling():
+            return
         steps = boundary.attempt(self._counter.count, optimizer)
         if not self._told:
             self._told = True
@@ -95,6 +109,7 @@ class _Fitting:
             tuple(self._fitter.fitted),
             tuple(self._fitter.step_downs),
             faults=tuple(boundary.faults),
+            notes=dict(self._fitter.notes),
         )
         write_record(self._folder, record)
 

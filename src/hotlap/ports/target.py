@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ class Seam(StrEnum):
     MODEL = "model"
     OPTIMIZER = "optimizer"
     STEP = "step"
+    DISTRIBUTED = "distributed"
     TRAINER = "trainer"
 
 
@@ -73,9 +74,20 @@ class Step(Protocol):
     """The loop of a script without a trainer, as far as it can be steered from outside. See seams/step.py."""
 
     patches: Patches
+    optimizers: Collection[Any]  # those of the script that are alive
+    growth: dict[str, float]  # by knob: how many times as large it made the batch of one optimizer step
+
+    def batch_growth(self) -> float:
+        """How many times as large the batch of one optimizer step is as the script's own, all knobs together."""
+
+    def withdraw(self, knob: str, reason: str) -> None:
+        """A knob found out, while the script runs, that it cannot act: it is taken back, and the reason told."""
 
     def skip_optimizer(self, when: Callable[[], bool]) -> Undo:
-        """Leave out `optimizer.step()`, `zero_grad()`, clipping and `scheduler.step()` while `when()` is true."""
+        """Leave out `optimizer.step()`, clipping and `scheduler.step()`, and the `zero_grad()` that follows.
+
+        `when()` is asked once for each step that the script attempts.
+        """
 
     def scale_loss(self, factor: Callable[[], float]) -> Undo:
         """Multiply the loss before each backward."""
@@ -85,8 +97,16 @@ class Step(Protocol):
 
 
 @dataclass
+class Distributed:
+    """A DistributedDataParallel about to be built. A knob changes `arguments`, the whole signature by name."""
+
+    arguments: dict[str, Any]
+
+
+@dataclass
 class Trainer:
     """A framework's trainer about to be built: `takes` are the knobs that it has an option of its own for."""
 
     framework: str
     takes: Mapping[str, Callable[[Any], Undo]]
+    growth: dict[str, float] = field(default_factory=dict)  # see Step.growth; filled in as settings are taken

@@ -20,6 +20,7 @@ _ABSENT = {
     Seam.MODEL: "no module was called in training mode",
     Seam.OPTIMIZER: "the script builds no torch optimizer",
     Seam.STEP: "no training step was seen",
+    Seam.DISTRIBUTED: "no DistributedDataParallel was built: there are no gradients to exchange",
     Seam.TRAINER: "the script has no trainer of a framework that hotlap knows, and a raw loop does this by itself",
 }
 
@@ -50,6 +51,9 @@ class Fitter:
         self.fitted: list[Fitted] = []
         self.step_downs: list[StepDown] = []
         self.changed: list[Callable[[Fitted | StepDown], None]] = []  # called with each new record
+        self.notes: dict[str, Any] = {}  # what the parent should know of this process when it has ended
+        self.noted: list[Callable[[], None]] = []  # called with each new note
+        self.trainers: list[Trainer] = []
         self._taken: set[str] = set()  # by a trainer's own options
         self._undo: list[tuple[str, Undo]] = []
         self._retired = False
@@ -68,6 +72,7 @@ class Fitter:
 
     def trainer(self, trainer: Trainer) -> None:
         """A framework's own option is the best place for a setting."""
+        self.trainers.append(trainer)
         for key, take in trainer.takes.items():
             if key in self.settings and not self._retired:
                 self._taken.add(key)
@@ -78,7 +83,7 @@ class Fitter:
         """Settings that no seam has asked for so far: what they act on is not in this script."""
         met = {each.knob for each in self.fitted}
         return [
-            Fitted(key, value, acts=False, reason=_ABSENT[self.knobs[key].seam])
+            Fitted(key, value, acts=False, reason=self.knobs[key].absent or _ABSENT[self.knobs[key].seam])
             for key, value in self.settings.items()
             if key not in met
         ]
@@ -88,6 +93,12 @@ class Fitter:
         if fitted not in self.fitted:
             self.fitted.append(fitted)
             self._tell(fitted)
+
+    def note(self, key: str, value: Any) -> None:
+        """For the parent, which may have to do without this process's last words."""
+        self.notes[key] = value
+        for listener in self.noted:
+            boundary.attempt(listener)
 
     def stepped_down(self, step_down: StepDown) -> None:
         """A setting was replaced while the script ran; it is printed and recorded."""
@@ -108,6 +119,7 @@ class Fitter:
         """From now on nothing is fitted here: this process turned out to be a worker."""
         self._retired = True
         self.changed.clear()
+        self.noted.clear()
 
     def _tell(self, news: Fitted | StepDown) -> None:
         for listener in self.changed:

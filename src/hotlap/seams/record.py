@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Record:
     steps: int = 0
     seconds: float = 0.0
     faults: tuple[str, ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)  # of the seams, see memory_ladder
 
 
 def pace(record: Record) -> float | None:
