@@ -47,20 +47,48 @@ class Loader:
     context: dict[str, Any] = field(default_factory=dict)  # what other knobs of this loader should know
 
 
+Layer = Callable[..., Any]
+"""`layer(call, *args, **kwargs)`: stands around a call and decides what becomes of it."""
+
+
+class Reach(Protocol):
+    """What the model seam does for a knob, so that nothing of it ends up in state dicts, pickles or copies."""
+
+    def around(self, module: Any, layer: Layer, *, innermost: bool = False, traced: bool = False) -> Undo:
+        """Put a layer around each call of a module; the compiler meets it only where it is `traced`."""
+
+    def remember(self, module: Any) -> Undo:
+        """Random number generators and buffers as they are now; the result puts them back, to redo a forward."""
+
+    def scale_gradients(self) -> Undo:
+        """Scale losses up and gradients down again, and leave out steps whose gradients are not finite."""
+
+    def optimizers(self) -> list[Any]:
+        """The optimizers that are built and alive."""
+
+    def step_down(self, knob: str, after: Any, reason: str) -> None:
+        """A setting does not work: take it back everywhere and go on with a lesser one."""
+
+    def withdraw(self, knob: str, reason: str) -> None:
+        """It turned out at the first use that the knob cannot act here; it has taken itself back."""
+
+
 @dataclass
 class Model:
-    """A root module at its first training forward, before it runs; `patches` to wrap its methods."""
+    """A root module at its first training forward, before it runs; `patches` to wrap functions of torch."""
 
     module: Any
     patches: Patches
+    reach: Reach
 
 
 @dataclass
 class Optimizer:
-    """An optimizer right after it was built."""
+    """An optimizer right after it was built. `withdraw(knob, reason)`: as `Reach.withdraw`."""
 
     optimizer: Any
     patches: Patches
+    withdraw: Callable[[str, str], None] = lambda *_: None
 
 
 @dataclass

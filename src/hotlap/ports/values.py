@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -39,6 +40,7 @@ class Choice(Values):
     """One of some words. YAML reads 32 as a number and `off` as False: both are taken for their words."""
 
     words: tuple[str, ...]
+    also: Mapping[str, str] = field(default_factory=dict, hash=False)  # other spellings of some of them
 
     @property
     def shown(self) -> str:
@@ -46,6 +48,7 @@ class Choice(Values):
 
     def read(self, value: Any) -> str:
         text = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+        text = self.also.get(text, text)
         if text in self.words:
             return text
         raise self.refuse(value, next(iter(difflib.get_close_matches(text, self.words, n=1, cutoff=0.5)), ""))

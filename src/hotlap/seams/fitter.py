@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -105,6 +105,26 @@ class Fitter:
         self.settings[step_down.knob] = step_down.after
         self.step_downs.append(step_down)
         self._tell(step_down)
+
+    def step_down(self, step_down: StepDown, targets: Iterable[Any] = ()) -> None:
+        """Take a knob back and apply its lesser setting to these targets instead."""
+        self.undo(step_down.knob)
+        self.stepped_down(step_down)
+        knob = self.knobs[step_down.knob]
+        for target in targets:
+            undo = boundary.attempt(knob.apply, target, step_down.after)
+            if undo is not None:
+                self._keep(knob, undo)
+
+    def withdraw(self, knob: str, place: str, reason: str) -> None:
+        """It turned out at the first use that a knob cannot act there; it has taken itself back."""
+        mine = [each for each in self.fitted if each.knob == knob and each.place == place]
+        self.fitted = [each for each in self.fitted if each not in mine]
+        self.record(Fitted(knob, self.settings.get(knob), acts=False, place=place, reason=reason))
+
+    def has_taken(self, knob: str) -> bool:
+        """Whether a trainer's own option has it."""
+        return knob in self._taken
 
     def undo(self, *knobs: str) -> None:
         """Take these knobs back, or everything: the newest first."""
