@@ -67,6 +67,10 @@ class _Arrival:
             from hotlap.probe.taps import compiler
 
             compiler.install(self._session, module)
+            if self._fitter is not None and hasattr(module, "BUILTIN_INLINE_WHEN_CALLED"):
+                from hotlap.launch.fitting import let_the_compiler_through
+
+                let_the_compiler_through(module)
 
     def framework_came(self, framework: Integration, module: ModuleType) -> None:
         if not self._torch_is_here:

@@ -1,0 +1,1 @@
+"""Plans from facts: presets of a host and a job."""
