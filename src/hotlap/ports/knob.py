@@ -25,6 +25,10 @@ class CannotActError(Exception):
     """Raised by `apply` where the script, the host or another setting stands against it; says why in one clause."""
 
 
+class NotMineError(Exception):
+    """Raised by `apply` for a target that the knob does not concern, such as a validation loader: nothing is told."""
+
+
 class Knob(ABC):
     """One change. The module's docstring is its card: What it does, When it helps, What it costs, Numerics.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -37,13 +37,23 @@ class Patches(Protocol):
 class Loader:
     """A DataLoader about to be built. A knob changes `arguments`, the whole signature by name.
 
-    `draws` says whether an item draws random numbers: found out by fetching samples when first asked.
+    Questions are answered when first asked, by looking at some items in a process of their own. `draws`: whether an
+    item draws random numbers; `lazy`: whether the sampler draws while it is iterated; `shards`: whether an
+    IterableDataset shares its items out among workers; `lengths(n)`: of the first n items, of all with 0, or None
+    where they have none. `training` is None where nothing shows what the loader is for. `after` is called with the
+    loader once it is built, `setups` in each of its workers.
     """
 
     arguments: dict[str, Any]
     place: Place | None = None
     draws: Callable[[], bool] = lambda: False
+    lazy: Callable[[], bool] = lambda: False
+    shards: Callable[[], bool] = lambda: False
+    lengths: Callable[[int], Sequence[int] | None] = lambda _: None
     iterable: bool = False
+    training: bool | None = None
+    after: list[Callable[[Any], None]] = field(default_factory=list)
+    setups: list[Callable[[], None]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)  # what other knobs of this loader should know
 
 

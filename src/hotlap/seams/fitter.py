@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from hotlap.ports.knob import CannotActError, Knob
+from hotlap.ports.knob import CannotActError, Knob, NotMineError
 from hotlap.ports.target import Seam, Trainer, Undo
 from hotlap.probe import boundary
 from hotlap.seams.patches import Patches
@@ -62,7 +62,9 @@ class Fitter:
         """Knobs of the plan that act at this seam and that no trainer has taken."""
         if self._retired:
             return []
-        chosen = [(self.knobs[key], value) for key, value in self.settings.items() if key not in self._taken]
+        # A step down may have added a setting of a knob that the plan did not name.
+        free = [key for key in self.settings if key not in self._taken and key in self.knobs]
+        chosen = [(self.knobs[key], self.settings[key]) for key in free]
         return [(knob, value) for knob, value in chosen if knob.seam is seam]
 
     def offer(self, seam: Seam, target: Any, place: str = "") -> None:
@@ -85,7 +87,7 @@ class Fitter:
         return [
             Fitted(key, value, acts=False, reason=self.knobs[key].absent or _ABSENT[self.knobs[key].seam])
             for key, value in self.settings.items()
-            if key not in met
+            if key not in met and key in self.knobs
         ]
 
     def record(self, fitted: Fitted) -> None:
@@ -149,6 +151,8 @@ class Fitter:
         try:
             numerics = knob.numerics_at(target, setting) if target is not None else knob.numerics
             undo = apply()
+        except NotMineError:
+            return
         except CannotActError as refusal:
             self.record(Fitted(knob.id, setting, acts=False, place=place, reason=str(refusal)))
         except Exception as fault:
