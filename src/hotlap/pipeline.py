@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hotlap.launch.looks import LookRecord
     from hotlap.launch.planned import Ran
     from hotlap.launch.process import Outcome
+    from hotlap.ports.knob import Knob, Numerics
+    from hotlap.propose.presets import Proposal
 
 REPORT, LOG = "report.html", "log.txt"
 Say = Callable[[str], None]
@@ -115,6 +117,41 @@ def run(
     keep(ran, plan, folder)
     runfolder.remove_probe_files(folder)
     return folder, ran
+
+
+def propose(
+    preset: str, profile: Path | None, knobs: Mapping[str, Knob], allowed: Collection[Numerics]
+) -> Proposal:
+    """A preset's plan, from this host and from a stored profile of the job."""
+    from hotlap.launch.host import inspect_host
+    from hotlap.propose.presets import propose as proposed
+    from hotlap.seams.plan import checked
+
+    seen = _stored_timelines(profile) if profile else ()
+    proposal = proposed(
+        preset,
+        inspect_host(),
+        {key: knob.numerics for key, knob in knobs.items()},
+        allowed,
+        seen[0] if seen else None,
+        _stored_diagnosis(profile) if profile else None,
+    )
+    return replace(proposal, plan=replace(proposal.plan, settings=checked(proposal.plan.settings, knobs)))
+
+
+def ask(job: Job, knobs: Mapping[str, Knob]) -> tuple[list[dict[str, Any]], str]:
+    """Which knobs could act on a job, one answer each; and where it ended early, or made no step, the reason."""
+    from hotlap.launch.asking import ask as run_asking
+    from hotlap.propose.asking import asking_plan
+    from hotlap.seams.record import answer
+
+    outcome, records = run_asking(job, asking_plan(knobs))
+    if not records:
+        return [], f"no training step was seen; the script ended with exit code {outcome.exit_code}."
+    fitted = records[0].fitted
+    told = [answer(key, [each for each in fitted if each.knob == key]) for key in sorted(knobs)]
+    early = "" if records[0].steps else "the script ended before its first optimizer step."
+    return [each for each in told if each], early
 
 
 def run_alone(job: Job) -> int:

@@ -1,7 +1,7 @@
 """Train with a plan applied; the script is untouched, and what does not work on it is left out and told.
 
 hotlap run --plan plan.yaml train.py --epochs 10
-hotlap run --set num-workers=4 --set precision=bf16-mixed train.py
+hotlap run --preset balanced --set num-workers=4 train.py
 hotlap run --plan plan.yaml -- torchrun --nproc_per_node 2 train.py
 """
 
@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotlap.cli._output import add_json_option, check_json_target, write_json
-from hotlap.cli._plans import add_set_option, wanted_plan
+from hotlap.cli._plans import add_plan_options, overridden, preset_plan, refuse_allow_without_preset
 from hotlap.errors import UsageError
 
 if TYPE_CHECKING:
+    from hotlap.facts.job import Job
+    from hotlap.facts.plan import Plan
     from hotlap.launch.planned import Ran
+    from hotlap.ports.knob import Knob
 
 TAKES_COMMAND = True
 USAGE = "hotlap run [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
@@ -25,7 +29,7 @@ USAGE = "hotlap run [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", metavar="FILE", help="the settings to apply: plan.yaml")
-    add_set_option(parser)
+    add_plan_options(parser)
     parser.add_argument(
         "--skip-bad-samples",
         type=int,
@@ -45,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from hotlap.seams.catalogue import all_knobs
 
     job = to_job(options.command_words, options.name)
-    plan = wanted_plan(options, all_knobs())
+    plan = _wanted_plan(options, job, all_knobs())
     if options.skip_bad_samples < 0:
         raise UsageError(
             f"--skip-bad-samples is {options.skip_bad_samples}.", "give a whole number from 0 on"
@@ -68,6 +72,24 @@ def run(options: argparse.Namespace) -> int:
 
         write_json(options.json, {**facts_of(ran), "run": str(folder)})
     return ran.outcome.exit_code
+
+
+def _wanted_plan(options: argparse.Namespace, job: Job, knobs: Mapping[str, Knob]) -> Plan:
+    from hotlap.facts.plan import Plan
+    from hotlap.launch.runfolder import profile_of
+    from hotlap.seams.plan_file import read_plan
+
+    refuse_allow_without_preset(options)
+    if options.plan and options.preset:
+        raise UsageError(
+            "--plan and --preset exclude each other.", "give one of them, and --set for the rest"
+        )
+    plan = Plan()
+    if options.plan:
+        plan = read_plan(Path(options.plan), knobs)
+    elif options.preset:
+        plan = preset_plan(options, profile_of(job), knobs)
+    return overridden(plan, options.set, knobs)
 
 
 def _tell(ran: Ran, folder: Path) -> None:

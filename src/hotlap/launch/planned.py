@@ -65,7 +65,7 @@ def run_planned(
             _forget(folder)
             environment = child_environment(folder, plan=pass_plan(folder, plan, options=options), taps=False)
             outcome = run_job(job, environment, lambda _: True, signals, quiet_stdout=quiet_stdout)
-            records = _records(folder)
+            records = records_of(folder)
             downs += [down for record in records[:1] for down in record.step_downs]
             after = _after_the_run(plan, records)
             again = (
@@ -105,7 +105,7 @@ def facts_of(ran: Ran) -> dict[str, Any]:
     }
 
 
-def _records(folder: Path) -> tuple[Record, ...]:
+def records_of(folder: Path) -> tuple[Record, ...]:
     """With the steps that each process has counted, also those since it wrote."""
     steps = counted(folder)
     known = [

@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from hotlap.errors import UsageError
+from hotlap.errors import FactError, UsageError
+from hotlap.facts import codec
+from hotlap.facts.job import Job
 from hotlap.probe import control
 
 HOME = ".hotlap"
@@ -81,6 +83,21 @@ def find_run(text: str) -> Path:
         known = f"the newest is {runs[-1]}" if runs else "record one: hotlap profile train.py"
         raise UsageError(f"there is no run '{text}'.", known)
     return matching[-1]
+
+
+def profile_of(job: Job) -> Path | None:
+    """The newest stored profile of the same script; options of the script may differ."""
+    runs = sorted((Path(HOME) / "runs").glob("*"), reverse=True)
+    stored = (run for run in runs if (run / "diagnosis.json").is_file() and (run / "job.json").is_file())
+    return next((run for run in stored if _is_of(run, job)), None)
+
+
+def _is_of(run: Path, job: Job) -> bool:
+    try:
+        known: Job = codec.read_json(run / "job.json", Job)
+    except FactError:
+        return False
+    return (known.argv[:2], known.cwd) == (job.argv[:2], job.cwd)
 
 
 def _refuse_what_is_not_ours(probe: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,22 @@ class Record:
     seconds: float = 0.0
     faults: tuple[str, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)  # of the seams, see memory_ladder
+
+
+def answer(knob: str, fitted: Sequence[Fitted]) -> dict[str, Any]:
+    """One word on a knob that was asked at several places: it can act if it can act anywhere. Empty: nobody asked."""
+    best = next((each for each in fitted if each.acts), next(iter(fitted), None))
+    if best is None:
+        return {}
+    places = list(dict.fromkeys(each.place for each in fitted if each.acts and each.place))
+    return {
+        "knob": knob,
+        "acts": best.acts,
+        "place": ", ".join(places) or "the process",
+        "reason": best.reason,
+        "numerics": best.numerics.value,
+        "setting": best.setting,
+    }
 
 
 def pace(record: Record) -> float | None:

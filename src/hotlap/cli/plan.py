@@ -1,0 +1,44 @@
+"""Write a starting plan for a job, with the reason of each line.
+
+hotlap plan --preset balanced train.py > plan.yaml
+hotlap plan --preset speed --allow rounding --set num-workers=6 train.py > plan.yaml
+
+A profile of the same script in .hotlap/runs is used where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from hotlap.cli._output import add_json_option, print_text, write_json
+from hotlap.cli._plans import add_plan_options, overridden, preset_plan
+from hotlap.cli._stored import RUN_HELP
+
+TAKES_COMMAND = True
+USAGE = "hotlap plan --preset NAME [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_plan_options(parser)
+    parser.add_argument("--run", metavar="RUN", help=f"the profile to use: {RUN_HELP}")
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from hotlap.facts.codec import SCHEMA
+    from hotlap.launch.command import to_job
+    from hotlap.launch.runfolder import find_run, profile_of
+    from hotlap.seams.catalogue import all_knobs
+    from hotlap.seams.plan_file import plan_text
+
+    job, knobs = to_job(options.command_words), all_knobs()
+    options.preset = options.preset or "balanced"
+    profile = find_run(options.run) if options.run else profile_of(job)
+    plan = overridden(preset_plan(options, profile, knobs), options.set, knobs)
+    if options.json:
+        facts = {"settings": dict(plan.settings), "reasons": dict(plan.reasons)}
+        write_json(options.json, {"schema": SCHEMA, "preset": options.preset, **facts})
+    if options.json != "-":
+        seen = f", and of the profile in {profile}" if profile else "; no profile of this job is stored"
+        print_text(f"# {options.preset}: from the facts of this machine{seen}\n{plan_text(plan)}")
+    return 0
