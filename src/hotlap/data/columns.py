@@ -1,0 +1,110 @@
+"""A field of many samples as one column: all values end to end, with offsets and, for arrays, shapes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hotlap.data.samples import SampleError, plain_value
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """`kind` is array, bytes, text, int, float, bool or json; sample i owns `values[offsets[i]:offsets[i + 1]]`."""
+
+    kind: str
+    values: Array
+    offsets: Array
+    shapes: Array | None
+
+
+def build_column(name: str, keys: Sequence[str], values: Sequence[Any]) -> Column:
+    """One field of all samples; where they do not fit together, the first that does not is named."""
+    kind = _kind_of(values)
+    if kind == "array":
+        return _array_column(name, keys, values)
+    if kind in ("int", "float", "bool"):
+        numbers: Array = np.asarray(values, dtype={"int": np.int64, "float": np.float64, "bool": np.bool_}[kind])
+        return Column(kind, numbers, np.arange(len(values) + 1, dtype=np.int64), None)
+    if kind == "unfit":
+        odd = next(at for at, each in enumerate(values) if _scalar_kind(each) != _scalar_kind(values[0]))
+        raise SampleError(
+            f"field '{name}' is {_scalar_kind(values[0])} in sample '{keys[0]}' and {_scalar_kind(values[odd])} "
+            f"in sample '{keys[odd]}'.",
+            "give a field the same type in every sample, or pack as tar",
+        )
+    return _blob_column(kind, [_encoded(each, kind) for each in values])
+
+
+def value_at(column: Column, index: int) -> Any:
+    """The value of one sample, as a copy of its own."""
+    start, end = int(column.offsets[index]), int(column.offsets[index + 1])
+    part = column.values[start:end]
+    if column.shapes is not None:
+        return part.reshape(column.shapes[index]).copy()
+    if column.kind in ("int", "float", "bool"):
+        return part[0].item()
+    return decoded(part.tobytes(), column.kind)
+
+
+def decoded(blob: bytes, kind: str) -> Any:
+    """The value of a blob."""
+    if kind == "bytes":
+        return blob
+    return blob.decode("utf-8", "surrogatepass") if kind == "text" else json.loads(blob)
+
+
+def _encoded(value: Any, kind: str) -> bytes:
+    if kind == "bytes":
+        return bytes(value)
+    return value.encode("utf-8", "surrogatepass") if kind == "text" else json.dumps(value).encode()
+
+
+def _kind_of(values: Sequence[Any]) -> str:
+    kinds = {_scalar_kind(each) for each in values}
+    if len(kinds) == 1:
+        (kind,) = kinds
+        return "json" if kind == "int" and not all(-(2**63) <= each < 2**63 for each in values) else kind
+    return "unfit" if kinds & {"array", "bytes"} else "json"
+
+
+def _scalar_kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return "array"
+    if isinstance(value, bytes | memoryview):
+        return "bytes"
+    name = {str: "text", int: "int", float: "float", bool: "bool"}.get(type(value))
+    if name is None and not plain_value(value):
+        raise SampleError(
+            f"a value of type {type(value).__name__} cannot be stored.", "convert it to an array"
+        )
+    return name or "json"
+
+
+def _array_column(name: str, keys: Sequence[str], arrays: Sequence[Array]) -> Column:
+    first = arrays[0]
+    if first.dtype.hasobject or first.dtype.fields:
+        raise SampleError(f"field '{name}' is an array of {first.dtype}.", "convert it to plain numbers")
+    for key, each in zip(keys, arrays, strict=True):
+        if each.dtype != first.dtype or each.ndim != first.ndim:
+            raise SampleError(
+                f"field '{name}' is {first.dtype} with {first.ndim} axes in sample '{keys[0]}' "
+                f"and {each.dtype} with {each.ndim} in sample '{key}'.",
+                "give a field the same type in every sample, or pack as tar",
+            )
+    offsets = np.zeros(len(arrays) + 1, dtype=np.int64)
+    np.cumsum([each.size for each in arrays], out=offsets[1:])
+    shapes = np.asarray([each.shape for each in arrays], dtype=np.int64).reshape(len(arrays), first.ndim)
+    return Column("array", np.concatenate([each.reshape(-1) for each in arrays]), offsets, shapes)
+
+
+def _blob_column(kind: str, blobs: Sequence[bytes]) -> Column:
+    offsets = np.zeros(len(blobs) + 1, dtype=np.int64)
+    np.cumsum([len(each) for each in blobs], out=offsets[1:])
+    return Column(kind, np.frombuffer(b"".join(blobs), dtype=np.uint8), offsets, None)

@@ -1,0 +1,187 @@
+"""Parquet files, one row for each sample.
+
+What it stores
+    Bytes as binary, arrays as lists with their shapes beside (`name.shape`) where they have several axes, numbers and
+    text as themselves, everything else as JSON text.
+Who reads it
+    Arrow, pandas, polars, Spark, DuckDB, Hugging Face datasets, and hotlap.data.open_shards.
+What it costs
+    A row is read with its whole row group: good for scans, slow for single rows at random.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hotlap.data.columns import Array, Column, build_column, decoded
+from hotlap.data.samples import SampleError, same_names
+from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
+
+KEY = "__key__"
+SHAPE = ".shape"
+GROUP_BYTES = 4 * 2**20
+"""A row group: large enough to compress and to read in one go, small enough that one row does not cost a long read."""
+GROUPS_KEPT = 8
+"""Row groups held decoded, so that neighbouring rows cost one read."""
+
+
+class Parquet(ShardFormat):
+    id: ClassVar[str] = "parquet"
+    suffix: ClassVar[str] = ".parquet"
+
+    def write(self, path: Path) -> ShardWriter:
+        return ParquetWriter(path)
+
+    def open(self, path: Path) -> ShardReader:
+        return ParquetReader(path)
+
+
+class ParquetWriter(ShardWriter):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._keys: list[str] = []
+        self._fields: dict[str, list[Any]] = {}
+
+    def add(self, key: str, fields: Mapping[str, Any]) -> None:
+        if self._keys and not same_names(fields, self._fields):
+            raise SampleError(
+                f"sample '{key}' has the fields {sorted(fields)}, not {sorted(self._fields)}.",
+                "give every sample the same fields, or pack as tar",
+            )
+        self._keys.append(key)
+        for name, value in fields.items():
+            kept = bytes(value) if isinstance(value, memoryview) else value
+            self._fields.setdefault(name, []).append(kept)
+
+    def close(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        arrays, kinds = {KEY: pa.array(self._keys, pa.string())}, {}
+        for name in sorted(self._fields):
+            column = build_column(name, self._keys, self._fields[name])
+            kinds[name] = {"kind": column.kind, "dtype": column.values.dtype.str}
+            arrays |= _arrow(name, column)
+        table = pa.table(arrays).replace_schema_metadata({"hotlap": json.dumps(kinds)})
+        rows = max(1, len(self._keys) * GROUP_BYTES // max(1, table.nbytes))
+        media = {name for name, each in kinds.items() if each["kind"] == "bytes"}  # compressed already
+        pq.write_table(
+            table,
+            self._path,
+            row_group_size=rows,
+            compression={name: "none" if name in media else "zstd" for name in table.column_names},
+            use_dictionary=False,
+            write_statistics=[name for name in table.column_names if name not in media],
+            write_page_checksum=True,
+        )
+
+    def discard(self) -> None:
+        self._fields.clear()
+
+
+class ParquetReader(ShardReader):
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._path = path
+        try:
+            self._file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SampleError(f"{path} cannot be read as Parquet: {error}.", "pack it again") from None
+        metadata = self._file.metadata
+        self._kinds = json.loads((metadata.metadata or {}).get(b"hotlap", b"{}"))
+        groups = [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
+        self._ends = np.cumsum(groups, dtype=np.int64).tolist()
+        self._group = lru_cache(maxsize=GROUPS_KEPT)(self._read_group)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        if KEY not in self._file.schema_arrow.names:
+            return [str(each) for each in range(self._file.metadata.num_rows)]
+        keys: list[str] = self._file.read(columns=[KEY]).column(0).to_pylist()
+        return keys
+
+    def read(self, position: int) -> Fields:
+        group = bisect.bisect_right(self._ends, position)
+        row = position - (self._ends[group - 1] if group else 0)
+        columns = self._group(group)
+        return {
+            name: _value(columns, name, row, self._kinds.get(name))
+            for name in columns
+            if name != KEY and not (name.endswith(SHAPE) and name.removesuffix(SHAPE) in columns)
+        }
+
+    def _read_group(self, group: int) -> dict[str, Any]:
+        import pyarrow as pa
+
+        try:
+            table = self._file.read_row_group(group)
+        except (pa.ArrowException, OSError) as error:
+            raise SampleError(
+                f"row group {group} of {self._path} is damaged: {error}.", "pack it again"
+            ) from None
+        return {name: table.column(name).combine_chunks() for name in table.column_names}
+
+
+def _arrow(name: str, column: Column) -> dict[str, Any]:
+    import pyarrow as pa
+
+    if column.kind in ("int", "float", "bool"):
+        return {name: pa.array(column.values)}
+    offsets = pa.array(column.offsets)
+    if column.shapes is None:
+        whole = {"bytes": pa.large_binary(), "text": pa.large_string(), "json": pa.large_string()}[
+            column.kind
+        ]
+        buffers = [None, offsets.buffers()[1], pa.py_buffer(column.values)]
+        return {name: pa.Array.from_buffers(whole, len(offsets) - 1, buffers)}
+    arrays = {name: pa.LargeListArray.from_arrays(offsets, _numbers(column.values))}
+    if column.shapes.shape[1] != 1:
+        arrays[f"{name}{SHAPE}"] = pa.array(column.shapes.tolist(), pa.list_(pa.int64()))
+    return arrays
+
+
+def _numbers(values: Array) -> Any:
+    """Arrow's array of the same numbers; what Arrow has no name for (complex, float8) is kept as bytes."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values.astype(values.dtype.newbyteorder("="), copy=False))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise SampleError(f"Parquet has no column of {values.dtype}.", "pack as tar or flat") from None
+
+
+def _value(columns: Mapping[str, Any], name: str, row: int, kind: Mapping[str, str] | None) -> Any:
+    cell = columns[name][row]
+    if kind is None or kind["kind"] in ("int", "float", "bool"):
+        return _foreign(cell)
+    if kind["kind"] != "array":
+        return decoded(cell.as_buffer().to_pybytes(), kind["kind"])
+    array = np.array(cell.values.to_numpy(zero_copy_only=False)).astype(kind["dtype"], copy=False)
+    shape = columns.get(f"{name}{SHAPE}")
+    return array if shape is None else array.reshape(shape[row].as_py())
+
+
+def _foreign(cell: Any) -> Any:
+    """A value of a file that hotlap did not write: lists of numbers become arrays."""
+    import pyarrow as pa
+
+    if isinstance(cell, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar) and cell.is_valid:
+        nested = cell.as_py()
+        array = np.asarray(nested) if not _ragged(nested) else None
+        return array if array is not None and array.dtype.kind in "biuf" else nested
+    return cell.as_py()
+
+
+def _ragged(nested: Any) -> bool:
+    return (
+        isinstance(nested, list) and len({len(each) if isinstance(each, list) else -1 for each in nested}) > 1
+    )
