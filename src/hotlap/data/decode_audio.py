@@ -1,0 +1,132 @@
+"""Sound to float32: plain WAV straight from the mapped bytes, everything else by soundfile, which releases the GIL."""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hotlap.data.samples import SampleError
+
+Array = np.ndarray[Any, Any]
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_SCALES = {"<i2": np.float32(2.0**-15), "<i4": np.float32(2.0**-31)}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The samples of a WAV file as they lie in memory: shape (frames,) or (frames, channels)."""
+
+    rate: int
+    samples: Array
+
+
+@dataclass(frozen=True)
+class Audio:
+    """Decodes one sound to float32 in -1..1, as soundfile does; another rate than `sample_rate` is refused."""
+
+    sample_rate: int | None = None
+
+    def __call__(self, content: memoryview) -> Array:
+        plain = plain_wav(content)
+        rate, samples = (plain.rate, _as_float(plain.samples)) if plain else _by_soundfile(content)
+        if self.sample_rate is not None and rate != self.sample_rate:
+            what = f"the sound has {rate} samples a second, not {self.sample_rate}."
+            raise SampleError(what, "resample it before packing")
+        return samples
+
+
+def plain_wav(content: memoryview) -> Plain | None:
+    """A view of the samples where the file is WAV of 16 or 32 bit; None where a decoder is needed."""
+    if len(content) < 12 or bytes(content[:4]) != b"RIFF" or bytes(content[8:12]) != b"WAVE":
+        return None
+    described: tuple[str, int, int] | None = None
+    at = 12
+    while at + 8 <= len(content):
+        name, size = bytes(content[at : at + 4]), int.from_bytes(content[at + 4 : at + 8], "little")
+        if name == b"fmt ":
+            described = _sample_type(content[at + 8 : at + 8 + size])
+        if name == b"data":
+            return _view(content[at + 8 :], size, described) if described else None
+        at += 8 + size + size % 2
+    raise SampleError("the WAV file ends before its samples.", "the file is damaged: copy it again")
+
+
+def duration_of(content: memoryview) -> float:
+    """Seconds of sound."""
+    plain = plain_wav(content)
+    if plain:
+        return len(plain.samples) / plain.rate
+    with _opened(content) as file:
+        return float(file.frames / file.samplerate)
+
+
+def cut(content: memoryview, offset: float, duration: float) -> bytes:
+    """A part of a sound as a file of the same kind."""
+    import soundfile
+
+    with _opened(content) as file:
+        file.seek(round(offset * file.samplerate))
+        samples = file.read(
+            round(duration * file.samplerate), dtype="int32" if "PCM" in file.subtype else "float64"
+        )
+        target = io.BytesIO()
+        soundfile.write(target, samples, file.samplerate, format=file.format, subtype=file.subtype)
+    return target.getvalue()
+
+
+def _sample_type(chunk: memoryview) -> tuple[str, int, int] | None:
+    """dtype, channels and rate."""
+    if len(chunk) < 16:
+        return None
+    code, channels, rate, _, _, bits = struct.unpack("<HHIIHH", chunk[:16])
+    if code == _EXTENSIBLE and len(chunk) >= 26:
+        code = int.from_bytes(chunk[24:26], "little")
+    dtype = {(_PCM, 16): "<i2", (_PCM, 32): "<i4", (_FLOAT, 32): "<f4"}.get((code, bits))
+    return (dtype, channels, rate) if dtype and channels else None
+
+
+def _view(body: memoryview, size: int, described: tuple[str, int, int]) -> Plain:
+    dtype, channels, rate = described
+    if size > len(body):
+        missing = size - len(body)
+        raise SampleError(
+            f"the WAV file is cut off: {missing} of {size} bytes are missing.", "copy the file again"
+        )
+    frames = size // (np.dtype(dtype).itemsize * channels)
+    samples = np.frombuffer(body, dtype=dtype, count=frames * channels)
+    return Plain(rate, samples if channels == 1 else samples.reshape(frames, channels))
+
+
+def _as_float(samples: Array) -> Array:
+    scale = _SCALES.get(samples.dtype.str)
+    if scale is None:
+        return samples.astype(np.float32)
+    return np.multiply(samples, scale, dtype=np.float32)
+
+
+def _by_soundfile(content: memoryview) -> tuple[int, Array]:
+    with _opened(content) as file:
+        samples: Array = file.read(dtype="float32")
+        if len(samples) < file.frames:
+            what = f"the sound is cut off: {len(samples)} of {file.frames} frames are there."
+            raise SampleError(what, "copy the file again")
+        return file.samplerate, samples
+
+
+def _opened(content: memoryview) -> Any:
+    try:
+        import soundfile
+    except ImportError:
+        raise SampleError(
+            "this sound is no plain WAV, and soundfile is not installed.", "pip install 'hotlap[data]'"
+        ) from None
+    try:
+        return soundfile.SoundFile(io.BytesIO(content))
+    except soundfile.LibsndfileError as error:
+        raise SampleError(
+            f"the sound cannot be decoded: {error.error_string}", "the file is damaged: copy it again"
+        ) from None

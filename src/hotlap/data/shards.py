@@ -1,0 +1,175 @@
+"""Shards as a map-style dataset: any sample by its number, whole batches at once.
+
+from hotlap.data import open_shards
+data = open_shards("packed/")           # or a file, a pattern: audio_{0..7}.tar, audio__OP_0..7_CL_.tar
+data[5], data.__getitems__([3, 1, 2]), data.gather([3, 1, 2])
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hotlap.data.decode import Decoder, decode_fields, default_decoders, needs_threads
+from hotlap.data.formats import format_named, format_of
+from hotlap.data.samples import SampleError, restore
+from hotlap.data.sealed import SEAL, Seal, read_seal
+from hotlap.errors import UsageError
+from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader
+
+READERS_KEPT = 128
+"""Open shards: each holds a file open, and a process may often hold no more than 1024."""
+
+
+def open_shards(
+    path: str | Path, decode: bool | Mapping[str, Decoder] = True, threads: int | None = None
+) -> ShardDataset:
+    """The samples of a folder that `hotlap pack` wrote, of a shard, or of the shards that a pattern names.
+
+    `decode` may replace decoders by suffix: `{"jpg": Picture(size=(256, 704))}`; with False, bytes stay
+    bytes. `threads` decode a batch; without it, as many as this process has cores.
+    """
+    decoders = {} if decode is False else default_decoders()
+    decoders |= dict(decode) if isinstance(decode, Mapping) else {}
+    return ShardDataset(_expand(str(path)), decoders, threads)
+
+
+class ShardDataset:
+    """Samples by number. It may be pickled into workers: each opens the shards for itself."""
+
+    def __init__(self, paths: Sequence[Path], decoders: Mapping[str, Decoder], threads: int | None) -> None:
+        self._decoders = dict(decoders)
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._seal = read_seal(paths[0]) if len(paths) == 1 and paths[0].is_dir() else None
+        self._paths = _shards(paths, self._seal)
+        self._format: ShardFormat = (
+            format_named(self._seal.format) if self._seal else format_of(self._paths[0])
+        )
+        self._template = self._seal.template if self._seal else None
+        self._readers: OrderedDict[int, ShardReader] = OrderedDict()
+        self._ends = list(itertools.accumulate(self._counts()))
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: int) -> Any:
+        return self._item(self._raw(*self._place(index)))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples in this order; where decoding is work, it is done in threads."""
+        raw = [self._raw(*self._place(index)) for index in indices]
+        if self._threads > 1 and len(raw) > 1 and needs_threads(raw[0], self._decoders):
+            return list(self._executor().map(self._item, raw))
+        return [self._item(each) for each in raw]
+
+    def gather(self, indices: Sequence[int]) -> Fields:
+        """A batch, one array for each field, of arrays that all have the same shape: one copy for each shard."""
+        places = np.asarray([self._place(index) for index in indices]).reshape(-1, 2)
+        batch: Fields = {}
+        for shard in np.unique(places[:, 0]):
+            rows = np.flatnonzero(places[:, 0] == shard)
+            part = self._reader(int(shard)).gather(places[rows, 1])
+            if part is None:
+                raise UsageError(
+                    f"{self._paths[int(shard)]} holds fields of several shapes, or no flat arrays.",
+                    "use data.__getitems__, or pack arrays of one shape as flat",
+                )
+            if len(rows) == len(places):
+                return part
+            for name, values in part.items():
+                target = batch.setdefault(name, np.empty((len(places), *values.shape[1:]), values.dtype))
+                target[rows] = values
+        return batch
+
+    def key(self, index: int) -> str:
+        """The name of a sample."""
+        shard, row = self._place(index)
+        return self._reader(shard).keys[row]
+
+    @property
+    def shards(self) -> tuple[Path, ...]:
+        return tuple(self._paths)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readers": OrderedDict(), "_pool": None}
+
+    def _counts(self) -> Iterable[int]:
+        if self._seal:
+            return [each.samples for each in self._seal.shards]
+        return [len(self._reader(number).keys) for number in range(len(self._paths))]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        at = int(index) + (len(self) if index < 0 else 0)
+        if not 0 <= at < len(self):
+            raise IndexError(f"there is no sample {index}: the shards hold {len(self)}")
+        shard = bisect.bisect_right(self._ends, at)
+        return shard, at - (self._ends[shard - 1] if shard else 0)
+
+    def _raw(self, shard: int, row: int) -> Fields:
+        return self._reader(shard).read(row)
+
+    def _item(self, fields: Fields) -> Any:
+        if self._template is not None:
+            return restore(fields, self._template)
+        return decode_fields(fields, self._decoders)
+
+    def _reader(self, shard: int) -> ShardReader:
+        found = self._readers.get(shard)
+        if found is None:
+            try:
+                found = self._readers[shard] = self._format.open(self._paths[shard])
+            except OSError as error:
+                what = f"shard {self._paths[shard]} cannot be read: {error.strerror}."
+                raise SampleError(what, "pack again, or copy the whole folder") from None
+            if len(self._readers) > READERS_KEPT:
+                self._readers.popitem(last=False)
+        return found
+
+    def _executor(self) -> ThreadPoolExecutor:
+        """Threads of this very process: after a fork the parent's are gone."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = (os.getpid(), ThreadPoolExecutor(self._threads, "hotlap-decode"))
+        return self._pool[1]
+
+
+def _expand(pattern: str) -> list[Path]:
+    """`audio_{0..7}.tar` and NeMo's `audio__OP_0..7_CL_.tar` name eight files."""
+    found = re.search(r"(?:\{|_OP_)(\d+)\.\.(\d+)(?:\}|_CL_)", pattern)
+    if not found:
+        return [Path(pattern)]
+    first, last = found[1], found[2]
+    width = len(first) if first.startswith("0") else 0
+    names = (f"{number:0{width}}" for number in range(int(first), int(last) + 1))
+    return [Path(f"{pattern[: found.start()]}{name}{pattern[found.end() :]}") for name in names]
+
+
+def _shards(paths: Sequence[Path], seal: Seal | None) -> list[Path]:
+    if seal:
+        return [paths[0] / each.name for each in seal.shards]
+    if paths and paths[0].is_dir():
+        return _loose(paths[0])
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no shard {path}.", "check the name")
+    return list(paths)
+
+
+def _loose(folder: Path) -> list[Path]:
+    """The shards of a folder without a seal, in the order of their numbers."""
+    suffixes = [path for path in folder.iterdir() if path.suffix in (".tar", ".flat", ".parquet")]
+    if not suffixes:
+        remedy = "name a folder that hotlap pack wrote; one without it was not packed to the end"
+        raise UsageError(f"{folder} holds no {SEAL} and no shards.", remedy)
+    return sorted(
+        suffixes, key=lambda path: ([int(each) for each in re.findall(r"\d+", path.stem)], path.name)
+    )
