@@ -9,7 +9,7 @@ import pytest
 from hotlap import knobs
 from hotlap.report import advice
 
-FUTURE = (*advice.COMMANDS, "tune", "run")
+FUTURE = (*advice.COMMANDS, "tune")
 FIX = {"knob": "num-workers", "setting": "4"}
 
 
@@ -40,18 +40,25 @@ def test_a_run_that_was_too_short_is_repeated_in_full(views):
     assert lines(views["nothing-measured"])[0] == "hotlap profile --full train.py --epochs 3"
 
 
-def test_a_fix_is_applied_once_run_exists_and_shown_until_then(views):
+@pytest.fixture
+def one_knob(monkeypatch, tmp_path):
+    (tmp_path / "num_workers.py").touch()
+    monkeypatch.setattr(knobs, "__path__", [str(tmp_path)])
+
+
+@pytest.mark.usefixtures("one_knob")
+def test_a_fix_is_applied_where_run_exists_and_shown_elsewhere(views):
     job = views["data-bound"]["job"]
-    assert advice.apply_command(FIX, job, FUTURE).line == "hotlap run --set num-workers=4 train.py --epochs 3"
+    assert advice.apply_command(FIX, job).line == "hotlap run --set num-workers=4 train.py --epochs 3"
+    assert advice.apply_command(FIX, job, {"knobs"}).line == "hotlap knobs show num-workers"
     assert advice.apply_command(FIX, job, ()) is None
 
 
-def test_only_knobs_that_exist_are_shown(views, monkeypatch, tmp_path):
-    (tmp_path / "num_workers.py").touch()
-    monkeypatch.setattr(knobs, "__path__", [str(tmp_path)])
-    job = views["data-bound"]["job"]
-    assert advice.apply_command(FIX, job, {"knobs"}).line == "hotlap knobs show num-workers"
-    assert advice.apply_command({**FIX, "knob": "num-wrokers"}, job, {"knobs"}) is None
+@pytest.mark.usefixtures("one_knob")
+@pytest.mark.parametrize("commands", [{"knobs"}, {"run"}])
+def test_only_knobs_that_exist_are_applied_or_shown(views, commands):
+    fix = {**FIX, "knob": "num-wrokers"}
+    assert advice.apply_command(fix, views["data-bound"]["job"], commands) is None
 
 
 @pytest.mark.parametrize(

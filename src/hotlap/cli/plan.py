@@ -20,7 +20,7 @@ USAGE = "hotlap plan --preset NAME [options] SCRIPT|-m MODULE|-- LAUNCHER [argum
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_plan_options(parser)
-    parser.add_argument("--run", metavar="RUN", help=f"the profile to use: {RUN_HELP}")
+    parser.add_argument("--run", dest="profile", metavar="RUN", help=f"the profile to use: {RUN_HELP}")
     add_json_option(parser)
 
 
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
     job, knobs = to_job(options.command_words), all_knobs()
     options.preset = options.preset or "balanced"
-    profile = find_run(options.run) if options.run else profile_of(job)
+    profile = find_run(options.profile) if options.profile else profile_of(job)
     plan = overridden(preset_plan(options, profile, knobs), options.set, knobs)
     if options.json:
         facts = {"settings": dict(plan.settings), "reasons": dict(plan.reasons)}

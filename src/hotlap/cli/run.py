@@ -95,7 +95,9 @@ def _wanted_plan(options: argparse.Namespace, job: Job, knobs: Mapping[str, Knob
 def _tell(ran: Ran, folder: Path) -> None:
     from hotlap.seams.telling import summary
 
-    for line in summary(ran.records, ran.step_downs, ran.starts, str(folder)):
+    here = Path.cwd()
+    shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    for line in summary(ran.records, ran.step_downs, ran.starts, str(shown)):
         _say(line)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from hotlap import knobs
 from hotlap.facts.diagnosis import HEALTHY
 
-# The one place to name a command once it exists: `knobs`, `tune` and `run` are then offered by themselves.
-COMMANDS = ("profile", "report", "diagnose", "explain", "diff", "doctor")
+# The one place to name a command once it exists: `tune` is then offered by itself.
+COMMANDS = ("profile", "report", "diagnose", "explain", "diff", "doctor", "knobs", "plan", "run")
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,13 @@ def explain(finding: Mapping[str, Any]) -> Command:
 def apply_command(
     fix: Mapping[str, Any], job: Mapping[str, Any], commands: Collection[str] = COMMANDS
 ) -> Command | None:
-    """Applies a fix where that command exists, else shows what the setting does."""
+    """Applies a fix where that command and its knob exist, else shows what the setting does."""
+    if fix["knob"] not in _knobs():
+        return None
     if "run" in commands:
         setting = shlex.quote(f"{fix['knob']}={fix['setting']}")
         return Command(f"hotlap run --set {setting} {typed(job)}", "next.run")
-    if "knobs" in commands and fix["knob"] in _knobs():
+    if "knobs" in commands:
         return Command(f"hotlap knobs show {fix['knob']}", "next.knobs")
     return None
 
