@@ -54,6 +54,7 @@ class Fitter:
         self.notes: dict[str, Any] = {}  # what the parent should know of this process when it has ended
         self.noted: list[Callable[[], None]] = []  # called with each new note
         self.trainers: list[Trainer] = []
+        self.meets: dict[Seam, list[Callable[[Any], None]]] = {}  # who wants to know what was there before
         self._taken: set[str] = set()  # by a trainer's own options
         self._undo: list[tuple[str, Undo]] = []
         self._retired = False
@@ -80,6 +81,11 @@ class Fitter:
                 self._taken.add(key)
                 setting = self.settings[key]
                 self._fit(self.knobs[key], setting, trainer.framework, partial(take, setting), None)
+
+    def meet(self, seam: Seam, built: Any) -> None:
+        """A model or an optimizer that was built before the seams were there, when they are used as a library."""
+        for listener in self.meets.get(seam, ()):
+            boundary.attempt(listener, built)
 
     def unmet(self) -> list[Fitted]:
         """Settings that no seam has asked for so far: what they act on is not in this script."""
