@@ -1,0 +1,317 @@
+"""Keeps a loader going when its workers die, hang or run out of shared memory.
+
+Fresh workers go on at the same position: the same samples in the same order, none lost, none twice. The second time
+there are fewer of them. Where nothing helps, the script gets the error that it would have got without hotlap.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+from pickle import UnpicklingError
+from typing import Any
+
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+
+from hotlap.probe import boundary
+from hotlap.seams.fitter import Fitter
+from hotlap.seams.loader_built import Loaders
+from hotlap.seams.loader_iterator import Given, Setup, Watch, abandon, load_alone, next_alone, rebuild
+from hotlap.seams.loader_rungs import (
+    LOST_HANDING_OVER,
+    MOST_IN_A_ROW,
+    GoneError,
+    HungError,
+    Rung,
+    Trouble,
+    told,
+    trouble,
+)
+from hotlap.seams.record import StepDown
+
+PATIENCE_S = 300.0
+"""Without a batch from any worker before they are replaced: storage that stalls comes back within minutes."""
+_LOOK_S = 0.05  # between looks at whether the workers are alive, while there is nothing to take
+# A batch is fetched from its worker in several parts; one that dies in between leaves half a conversation.
+_CUT_OFF = (ConnectionError, EOFError, FileNotFoundError, UnpicklingError)
+
+Original = Callable[..., Any]
+
+
+class Ladder:
+    """Wraps torch's iterator with workers."""
+
+    def __init__(self, fitter: Fitter, loaders: Loaders, patience_s: float) -> None:
+        self._fitter, self._loaders, self._patience_s = fitter, loaders, patience_s
+        self._rungs: weakref.WeakKeyDictionary[Any, Rung] = weakref.WeakKeyDictionary()
+        self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._listening: Any = None  # the iterator that the main thread waits for
+        self._construct: Original = _MultiProcessingDataLoaderIter.__init__
+        self.replaced = 0
+
+    def install(self) -> None:
+        kind, wrap = _MultiProcessingDataLoaderIter, self._fitter.wrap
+        wrap(kind, "__init__", self._around_init)
+        wrap(kind, "_next_index", self._around_next_index)
+        wrap(kind, "_get_data", self._around_get_data)
+        wrap(kind, "_next_data", self._around_next_data)
+        wrap(kind, "_reset", self._around_reset)
+        wrap(kind, "_shutdown_workers", self._around_shutdown)
+        wrap(_utils.signal_handling, "_error_if_any_worker_fails", self._around_check)
+        wrap(_utils.worker, "_worker_loop", _around_worker)
+
+    def rung(self, loader: Any) -> Rung:
+        known = self._rungs.get(loader)
+        if known is None or known.untouched:  # a framework may have set another number of workers since
+            patience = loader.timeout or self._patience_s
+            known = self._rungs[loader] = Rung(loader.num_workers, loader.prefetch_factor or 2, patience)
+        return known
+
+    def forget(self, loader: Any) -> None:
+        self._rungs.pop(loader, None)
+
+    def _around_init(self, original: Original) -> Original:
+        self._construct = original
+
+        @functools.wraps(original)
+        def begun(iterator: Any, loader: Any) -> None:
+            rung, setups = self.rung(loader), self._loaders.setups(loader)
+            given = Given(loader, **_changes(rung, setups, loader.worker_init_fn))
+            iterator._hotlap = Watch(given)
+            iterator._hotlap_rung = rung
+            self._watched.add(iterator)
+            original(iterator, given)
+
+        return begun
+
+    def _around_next_index(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def drawn(iterator: Any) -> Any:
+            index = original(iterator)
+            if (watch := _watch(iterator)) is not None:
+                watch.drawn[iterator._send_idx] = index
+            return index
+
+        return drawn
+
+    def _around_get_data(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def got(iterator: Any) -> Any:
+            watch = _watch(iterator)
+            if watch is None or not watch.mendable:
+                return original(iterator)
+            rung, began = iterator._hotlap_rung, time.monotonic()
+            while time.monotonic() - began < rung.patience_s:
+                with self._listens(iterator):
+                    if watch.gone:
+                        raise GoneError("a DataLoader worker died")
+                    try:
+                        arrived, data = iterator._try_get_data(_LOOK_S)
+                    except _CUT_OFF as error:
+                        raise GoneError(f"a DataLoader worker died while it handed over: {error}") from error
+                if arrived:
+                    return data
+            raise HungError(f"no DataLoader worker gave anything for {rung.patience_s:.3g} s")
+
+        return got
+
+    def _around_next_data(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def given(iterator: Any) -> Any:
+            watch = _watch(iterator)
+            if watch is None:
+                return original(iterator)
+            while True:
+                try:
+                    if watch.alone is not None:
+                        return next_alone(iterator, watch)
+                    data = original(iterator)
+                except StopIteration:
+                    raise
+                except Exception as error:
+                    if not self._mend(iterator, watch, error):
+                        _forget_arrived(iterator, watch)
+                        raise
+                else:
+                    watch.tries = 0
+                    _forget_arrived(iterator, watch)
+                    return data
+
+        return given
+
+    def _around_reset(self, original: Original) -> Original:
+        """Between two epochs of workers that persist."""
+
+        @functools.wraps(original)
+        def reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+            watch = _watch(iterator)
+            if watch is None or first_iter:
+                original(iterator, loader, first_iter)
+                return
+            watch.drawn.clear()
+            if watch.alone is not None:
+                _BaseDataLoaderIter._reset(iterator, loader, first_iter)
+                return
+            if self._loaders.stale(loader):
+                iterator._shutdown_workers()
+                type(iterator).__init__(iterator, loader)
+                return
+            self._loaders.draw_as_if_started(loader, iterator)
+            try:
+                original(iterator, loader, first_iter)
+            except Exception as error:
+                if not self._mend(iterator, watch, error):
+                    raise
+
+        return reset
+
+    def _around_shutdown(self, original: Original) -> Original:
+        @functools.wraps(original)
+        def ended(iterator: Any) -> None:
+            watch = _watch(iterator)
+            if watch is None or not hasattr(iterator, "_workers") or _leaving():
+                original(iterator)
+                return
+            try:
+                with self._listens(iterator):
+                    if watch.gone or any(worker.exitcode for worker in iterator._workers):
+                        raise GoneError("a DataLoader worker died")
+                    original(iterator)
+            except GoneError:  # and may have taken a lock along that torch would wait for
+                abandon(iterator)
+
+        return ended
+
+    def _around_check(self, original: Original) -> Original:
+        """When a worker dies, torch raises at whatever line the script is. It is enough to know at the next batch."""
+
+        @functools.wraps(original)
+        def checked() -> None:
+            try:
+                original()
+            except RuntimeError as error:
+                pids = {int(each) for each in re.findall(r"\d+", str(error))}
+                owner = self._owner(pids)
+                if owner is None or not owner._hotlap.mendable:
+                    raise
+                owner._hotlap.gone = True
+                if owner is self._listening:
+                    raise GoneError(str(error)) from None
+
+        return checked
+
+    def _owner(self, pids: set[int]) -> Any:
+        for iterator in list(self._watched):
+            if any(worker.pid in pids for worker in getattr(iterator, "_workers", ())):
+                return iterator
+        return None
+
+    @contextmanager
+    def _listens(self, iterator: Any) -> Iterator[None]:
+        """While the main thread waits for workers, the death of one ends the waiting, whatever lock it is for."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before, self._listening = self._listening, iterator
+        try:
+            yield
+        finally:
+            self._listening = before
+
+    def _mend(self, iterator: Any, watch: Watch, error: Exception) -> bool:
+        kind = trouble(iterator, error) if watch.mendable else None
+        if kind is None:
+            return False
+        rung: Rung = iterator._hotlap_rung
+        watch.tries += 1
+        if watch.tries > MOST_IN_A_ROW:
+            rung.patience_s = inf  # who only hangs is waited for, as without hotlap
+            if kind is not Trouble.HUNG:
+                return False
+        before, why = replace(rung), told(iterator, kind, rung.patience_s)
+        if watch.tries <= MOST_IN_A_ROW:
+            rung.down(kind)
+        self.replaced += 1
+        self._renew(iterator, watch, rung)
+        boundary.attempt(self._tell, before, rung, why, iterator)
+        return True
+
+    def _renew(self, iterator: Any, watch: Watch, rung: Rung) -> None:
+        if not rung.alone:
+            try:
+                rebuild(iterator, watch, self._construct, **_changes(rung, (), watch.given.worker_init_fn))
+                return
+            except OSError as fault:  # no room for the queues themselves, or for another process
+                boundary.record("loader ladder", fault)
+                rung.alone = True
+        load_alone(iterator, watch)
+
+    def _tell(self, before: Rung, rung: Rung, why: str, iterator: Any) -> None:
+        self._fitter.note("replaced_workers", self.replaced)
+        at = f"at batch {iterator._num_yielded + 1} of this epoch"
+        if rung.alone:
+            reason = f"{why}; the training process goes on by itself {at}"
+            self._fitter.stepped_down(StepDown("num-workers", before.workers, 0, reason))
+            return
+        downs = [
+            StepDown(knob, was, now, f"{why}; fresh workers go on {at}")
+            for knob, was, now in (
+                ("num-workers", before.workers, rung.workers),
+                ("prefetch-factor", before.prefetch, rung.prefetch),
+            )
+            if was != now
+        ]
+        for down in downs:
+            self._fitter.stepped_down(down)
+        if not downs:
+            print(f"hotlap: {why}; {rung.workers} fresh workers go on {at}", file=sys.stderr, flush=True)
+
+
+def _changes(rung: Rung, setups: tuple[Any, ...], init: Any) -> dict[str, Any]:
+    first = (*setups, *rung.setups)
+    return {
+        "num_workers": rung.workers,
+        "prefetch_factor": rung.prefetch,
+        "worker_init_fn": Setup(first, init) if first else init,
+    }
+
+
+def _watch(iterator: Any) -> Watch | None:
+    found: Watch | None = iterator.__dict__.get("_hotlap")
+    return found
+
+
+def _forget_arrived(iterator: Any, watch: Watch) -> None:
+    for task in [task for task in watch.drawn if task not in iterator._task_info]:
+        del watch.drawn[task]
+
+
+def _leaving() -> bool:
+    return _utils is None or _utils.python_exit_status is not False
+
+
+def _around_worker(original: Original) -> Original:
+    @functools.wraps(original)
+    def looped(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **named: Any) -> None:
+        batches._on_queue_feeder_error = _lost_handing_over
+        original(kind, dataset, indices, batches, *rest, **named)
+
+    return looped
+
+
+def _lost_handing_over(error: BaseException, _: Any) -> None:
+    """A thread of the worker could not pickle a batch. torch would drop it, and wait for it."""
+    traceback.print_exception(error, file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(LOST_HANDING_OVER)

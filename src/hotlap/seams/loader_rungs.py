@@ -1,0 +1,123 @@
+"""What went wrong with the workers of a loader, and what is tried next."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from hotlap.seams.loader_iterator import share_by_name
+
+LOST_HANDING_OVER = 74
+"""Exit code of a worker that could not hand over a batch: torch drops it and waits for ever."""
+_CROWDED = re.compile(
+    r"No space left on device|unable to (open|allocate|write to|resize) (shared memory|file)"
+    r"|Too many open files|ancdata|out of shared memory",
+    re.IGNORECASE,
+)
+_DYING_S = 1.0
+MOST_IN_A_ROW = 3  # replaced without a batch in between: the next one would fail at the same sample
+
+
+class Trouble(StrEnum):
+    """A kind of fault that fresh workers can mend."""
+
+    DIED = "died"
+    HUNG = "hung"
+    CROWDED = "crowded"  # shared memory is full, or there are too many open files in it
+
+
+class HungError(RuntimeError):
+    """No worker gave anything for longer than they are waited for."""
+
+
+class GoneError(RuntimeError):
+    """A worker has died."""
+
+
+def trouble(iterator: Any, error: BaseException) -> Trouble | None:
+    """None for what fresh workers would not mend, such as an error of the dataset's own."""
+    codes = _codes(iterator, _DYING_S if isinstance(error, GoneError) else 0.0)
+    if any(code in (-signal.SIGBUS, LOST_HANDING_OVER) for code in codes):
+        return Trouble.CROWDED
+    if codes or isinstance(error, GoneError):
+        return Trouble.DIED
+    if isinstance(error, HungError):
+        return Trouble.HUNG
+    crowded = isinstance(error, RuntimeError | OSError) and _CROWDED.search(str(error))
+    return Trouble.CROWDED if crowded else None
+
+
+def _codes(iterator: Any, wait_s: float) -> list[int]:
+    """How workers have ended. A process closes its connections some time before it counts as ended."""
+    until = time.monotonic() + wait_s
+    while True:
+        codes = [worker.exitcode for worker in iterator._workers if worker.exitcode is not None]
+        if codes or time.monotonic() >= until:
+            return codes
+        time.sleep(0.002)
+
+
+def told(iterator: Any, kind: Trouble, waited_s: float) -> str:
+    """What happened, in one clause."""
+    if kind is Trouble.HUNG:
+        return f"its workers gave nothing for {waited_s:.3g} s"
+    if kind is Trouble.CROWDED:
+        return "shared memory was full or out of files"
+    ended = [worker for worker in iterator._workers if worker.exitcode is not None]
+    ways = [f"{_way(worker.exitcode)} (pid {worker.pid})" for worker in ended]
+    return f"a worker {' and another '.join(ways)}" if ways else "a worker died"
+
+
+def _way(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+@dataclass
+class Rung:
+    """How one loader is run now. `patience_s` doubles, so that an item that is only slow gets through in the end."""
+
+    workers: int
+    prefetch: int
+    patience_s: float
+    by_name: bool = False
+    alone: bool = False
+    losses: int = 0
+    crowded: int = 0
+
+    def down(self, kind: Trouble) -> None:
+        if kind is Trouble.CROWDED:
+            self._make_room()
+            return
+        self.losses += 1
+        if self.losses > 1:  # once is chance
+            self.workers = max(1, self.workers // 2)
+        if kind is Trouble.HUNG:
+            self.patience_s *= 2
+
+    def _make_room(self) -> None:
+        """Less in flight first, then fewer that write, then nobody: the training process needs no shared memory."""
+        self.crowded += 1
+        self.by_name = True
+        if self.crowded == 1 and self.prefetch > 1:
+            self.prefetch //= 2
+        elif self.crowded <= 2 and (self.workers > 1 or self.prefetch > 1):
+            self.prefetch, self.workers = 1, max(1, self.workers // 2)
+        else:
+            self.alone = True
+
+    @property
+    def untouched(self) -> bool:
+        return not (self.losses or self.crowded or self.alone)
+
+    @property
+    def setups(self) -> tuple[Any, ...]:
+        return (share_by_name,) if self.by_name else ()
