@@ -1,14 +1,22 @@
-"""One file per framework: which of its functions are which stage. What they share is here."""
+"""One file per framework: which of its functions are which stage, and which of its options are which knob's.
+
+What they share is here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import weakref
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import wraps
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
 from hotlap.facts.timeline import Stage
 from hotlap.ports.integration import Stager
+from hotlap.ports.target import Undo
+from hotlap.probe import boundary
 
 Points = Mapping[str, Stage]
 """`Class.method` or `function`, as found in one module, and the stage that its time counts as."""
@@ -37,6 +45,21 @@ def before(first: Callable[[Any], object]) -> Callable[[Callable[..., Any]], Cal
     return around
 
 
+def following(look: Callable[[Any, Any], object]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An `around` for a method that builds: the method itself, with `look(self, built)` called after it."""
+
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def build(self: Any, *args: Any, **kwargs: Any) -> Any:
+            built = original(self, *args, **kwargs)
+            boundary.attempt(look, self, built)
+            return built
+
+        return build
+
+    return around
+
+
 class Overrides:
     """Stages the methods that users' subclasses define anew, and so hide the staged ones of the framework.
 
@@ -61,3 +84,90 @@ class Overrides:
         for name, stage in self._points.items():
             if name in vars(owner):
                 stager.stage(owner, name, stage)
+
+
+def constructing(offer: Callable[[Any, dict[str, Any]], object]) -> Callable[..., Any]:
+    """An `around` for a constructor: `offer(self, arguments)` may change its arguments, by name, before it runs."""
+
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @wraps(original)
+        def built(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                bound = signature.bind_partial(self, *args, **kwargs)
+            except TypeError:  # the constructor says it better
+                return original(self, *args, **kwargs)
+            boundary.attempt(offer, self, bound.arguments)
+            return original(*bound.args, **bound.kwargs)
+
+        return built
+
+    return around
+
+
+def option(arguments: MutableMapping[str, Any], name: str, value: Any) -> Undo:
+    """Set an argument of a constructor; undone before it runs, it is as if never set."""
+    absent = object()
+    before = arguments.get(name, absent)
+    arguments[name] = value
+
+    def undo() -> None:
+        if before is absent:
+            arguments.pop(name, None)
+        else:
+            arguments[name] = before
+
+    return undo
+
+
+def attributes(owner: Any, **values: Any) -> Undo:
+    """Set attributes of an object that the framework reads as it goes."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+
+    def undo() -> None:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+    return undo
+
+
+def together(*undos: Undo) -> Undo:
+    def undo() -> None:
+        for each in reversed(undos):
+            each()
+
+    return undo
+
+
+class Met:
+    """Objects that were met already; of one that is gone nothing is kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def first_time(self, thing: Any) -> bool:
+        known = self._known.get(id(thing))
+        if known is not None and known() is thing:
+            return False
+        self._known[id(thing)] = weakref.ref(thing)
+        return True
+
+
+class FirstBatches:
+    """A loader that ends early."""
+
+    def __init__(self, loader: Any, batches: int) -> None:
+        self._loader = loader
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(self._loader, self._batches)
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

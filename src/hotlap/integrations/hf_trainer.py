@@ -5,17 +5,36 @@ What is named
     checkpoint, `log`, its preparation and the progress bar log; also where a subclass overrides them.
 What is not
     Users' callbacks: their time is `other`, with its lines.
+What is offered
+    As a Trainer is built, through its TrainingArguments: batch-size, accumulate, precision, fused-optimizer,
+    grad-checkpointing, log-every, validate-every, checkpoint-every, and limit-validation by cutting the evaluation
+    set; monitor-budget as `train` begins. Compiling is left to the model's seam, which goes on without it where the
+    compiler fails. DistributedDataParallel is torch's own there, and so are the knobs for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
 from hotlap.facts.timeline import Stage
-from hotlap.integrations import Overrides, Points, before, stage_points
-from hotlap.ports.integration import Integration, Stager
+from hotlap.integrations import (
+    Met,
+    Overrides,
+    Points,
+    attributes,
+    before,
+    constructing,
+    option,
+    stage_points,
+    together,
+)
+from hotlap.knobs.monitor_budget import thin
+from hotlap.ports.integration import Integration, Seams, Stager
+from hotlap.ports.knob import CannotActError
+from hotlap.ports.target import Trainer, Undo
 from hotlap.probe.boundary import contained
 
 _TRAINER: Points = {
@@ -42,6 +61,16 @@ _POINTS: dict[str, Points] = {
 }
 
 
+_WITH_EACH_STEP = (
+    "on_step_begin",
+    "on_step_end",
+    "on_substep_end",
+    "on_pre_optimizer_step",
+    "on_optimizer_step",
+)
+_ADAMW = ("adamw_torch", "adamw_torch_fused")
+
+
 class HfTrainer(Integration):
     """`framework` is noted when `train` is called."""
 
@@ -50,6 +79,8 @@ class HfTrainer(Integration):
 
     def __init__(self) -> None:
         self._overrides = Overrides(_TRAINER)
+        self._met = Met()
+        self._trained = Met()
 
     def attach(self, module: ModuleType, stager: Stager) -> None:
         stage_points(stager, module, _POINTS[module.__name__])
@@ -59,3 +90,129 @@ class HfTrainer(Integration):
     def _train_begins(self, stager: Stager, trainer: Any) -> None:
         stager.note("framework", self.id)
         self._overrides.stage(stager, type(trainer), "Trainer")
+
+    # -- a plan --------------------------------------------------------------------------------------------------
+
+    def offer(self, module: ModuleType, seams: Seams) -> None:
+        if module.__name__ == "transformers.trainer":
+            seams.wrap(module.Trainer, "__init__", constructing(partial(self._trainer_built, seams, module)))
+            seams.wrap(module.Trainer, "train", before(contained(partial(self._training, seams, module))))
+
+    def _trainer_built(self, seams: Seams, module: ModuleType, _: Any, arguments: dict[str, Any]) -> None:
+        """TrainingArguments that two trainers share have been changed for the first of them."""
+        given = arguments.get("args")
+        if given is None:
+            given = arguments["args"] = module.TrainingArguments(output_dir="tmp_trainer")
+        if self._met.first_time(given):
+            seams.trainer(self._offered(given, arguments))
+
+    def _offered(self, given: Any, arguments: dict[str, Any]) -> Trainer:
+        offered = Trainer(self.id, takes := dict[str, Callable[[Any], Undo]]())
+        takes |= {
+            "batch-size": partial(_batch_size, given, offered.growth),
+            "accumulate": partial(_accumulate, given, offered.growth),
+            "precision": partial(_precision, given),
+            "log-every": lambda steps: attributes(given, logging_strategy=_steps(given), logging_steps=steps),
+            "validate-every": partial(_validate_every, given),
+            "checkpoint-every": partial(_checkpoint_every, given),
+            "limit-validation": partial(_limit_validation, arguments),
+        }
+        if _name(given.optim) in _ADAMW and not any(arguments.get("optimizers") or ()):
+            takes["fused-optimizer"] = partial(_fused, given)
+        if getattr(arguments.get("model"), "supports_gradient_checkpointing", False):
+            takes["grad-checkpointing"] = partial(_checkpointing, given)
+        return offered
+
+    def _training(self, seams: Seams, module: ModuleType, trainer: Any) -> None:
+        if self._trained.first_time(trainer):
+            callbacks = trainer.callback_handler.callbacks
+            take = partial(_monitor_budget, seams, module.TrainerCallback, callbacks)
+            seams.trainer(Trainer(self.id, {"monitor-budget": take}))
+
+
+def _name(choice: Any) -> str:
+    """Options are enumerations once the arguments have been read."""
+    return str(getattr(choice, "value", choice))
+
+
+def _steps(given: Any) -> Any:
+    """`steps`, as this version's enumeration has it."""
+    return type(given.logging_strategy)("steps")
+
+
+def _batch_size(given: Any, growth: dict[str, float], size: int) -> Undo:
+    growth["batch-size"] = size / given.per_device_train_batch_size
+    return attributes(given, per_device_train_batch_size=size)
+
+
+def _accumulate(given: Any, growth: dict[str, float], times: int) -> Undo:
+    growth["accumulate"] = float(times)
+    return attributes(given, gradient_accumulation_steps=given.gradient_accumulation_steps * times)
+
+
+def _precision(given: Any, setting: Any) -> Undo:
+    import os
+
+    import torch
+
+    half, brain = str(setting) == "16-mixed", str(setting) == "bf16-mixed"
+    if half and not torch.cuda.is_available():
+        raise CannotActError("the Trainer has no fp16 on a machine without a GPU: ask for bf16-mixed")
+    mixed = "fp16" if half else "bf16" if brain else "no"
+    undo = attributes(given, fp16=half, bf16=brain)
+    if hasattr(given, "mixed_precision"):
+        return together(undo, attributes(given, mixed_precision=mixed))
+    return together(undo, option(os.environ, "ACCELERATE_MIXED_PRECISION", mixed))
+
+
+def _validate_every(given: Any, steps: int) -> Undo:
+    if _name(given.eval_strategy) == "no":
+        raise CannotActError("the script does not evaluate while it trains")
+    undo = attributes(given, eval_strategy=type(given.eval_strategy)("steps"), eval_steps=steps)
+    if not given.load_best_model_at_end:
+        return undo
+    # The best model can only be loaded if one is saved with each evaluation.
+    saved = attributes(given, save_strategy=type(given.save_strategy)("steps"), save_steps=steps)
+    return together(undo, saved)
+
+
+def _checkpoint_every(given: Any, steps: int) -> Undo:
+    if _name(given.save_strategy) == "no":
+        raise CannotActError("the script saves no checkpoints")
+    if given.load_best_model_at_end:
+        raise CannotActError("load_best_model_at_end saves with each evaluation: set validate-every")
+    return attributes(given, save_strategy=type(given.save_strategy)("steps"), save_steps=steps)
+
+
+def _limit_validation(arguments: dict[str, Any], share: float) -> Undo:
+    given = arguments.get("eval_dataset")
+    if given is None:
+        raise CannotActError("the Trainer is given no evaluation set")
+    cut = (
+        {key: _first(each, share) for key, each in given.items()}
+        if isinstance(given, dict)
+        else _first(given, share)
+    )
+    return option(arguments, "eval_dataset", cut)
+
+
+def _first(dataset: Any, share: float) -> Any:
+    from torch.utils.data import Subset
+
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise CannotActError("the evaluation set is a stream, whose length nobody knows")
+    kept = range(max(1, int(len(dataset) * share)))
+    return dataset.select(kept) if hasattr(dataset, "select") else Subset(dataset, kept)
+
+
+def _fused(given: Any, setting: Any) -> Undo:
+    wanted = "adamw_torch_fused" if setting not in (False, "off") else "adamw_torch"
+    return attributes(given, optim=type(given.optim)(wanted))
+
+
+def _checkpointing(given: Any, setting: Any) -> Undo:
+    return attributes(given, gradient_checkpointing=setting not in (False, "off"))
+
+
+def _monitor_budget(seams: Seams, base: type, callbacks: list[Any], share: float) -> Undo:
+    return thin(callbacks, base, _WITH_EACH_STEP, share, seams.wrap)
