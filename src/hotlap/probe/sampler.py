@@ -1,7 +1,9 @@
-"""A thread that looks at the training thread's stack at a low rate, to say which lines hold the time.
+"""Looks at the training thread's stack at a low rate, to say which lines hold the time.
 
 A sample is the innermost line of the user's code and what it was calling; the stage it fell into is found afterwards
-from the marks. The same thread empties the rings, so that a killed process loses at most a fraction of a second.
+from the marks. Two look, and each moment is counted once: a ticker in the training thread, which meets whatever runs
+as Python, and a thread of its own, which meets what has let go of the interpreter's lock, such as a sleep or an
+operator of torch. That thread also empties the rings, so that a killed process loses at most a fraction of a second.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from hotlap.probe import boundary
-from hotlap.probe.impartial import Impartial
 from hotlap.probe.ring import Ring
 from hotlap.probe.runqueue import RunQueue
+from hotlap.probe.ticker import Ticker
 from hotlap.probe.usercode import UserCode
 
-_FIRST_INTERVAL_S = 0.01  # a window of a second or two must give enough samples to name a line
+_FIRST_INTERVAL_S = 0.02  # a window of a second or two must give enough samples to name a line
 _LATER_INTERVAL_S = 0.05  # a long run has time; its cost must vanish
 _FIRST_SAMPLES = 1000
 _HELD_UP = 0.05  # of the time that the training thread may wait for this one to get a core
@@ -31,6 +33,9 @@ _FIRST_FACTS_S = 1.0
 _LONGEST_FACTS_S = 60.0
 _MOST_LINES = 4096
 _MOST_DEPTH = 60
+_LATE = 1.5  # intervals without a look: the ticker is held up by a call into C
+_RARELY = 5  # ticks to one look from beside, which costs the thread a wake-up
+_MOST_MISSED = 1000  # looks that a call into C, which holds the lock, may have kept from happening
 _LIMIT_BYTES = 4 << 20
 
 LINE_BITS = 16
@@ -50,6 +55,8 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # held while sampling goes on
         self._watched = 0
+        self._pace = _Pace()
+        self._ticker = Ticker(self._ticked)
         self._begin()
 
     def reopen(self, path: Path) -> None:
@@ -57,6 +64,7 @@ class Sampler:
         self._lines.clear()
         self._table.clear()
         self._thread = None
+        self._ticker.forget()
         self._begin()
 
     def _begin(self) -> None:
@@ -65,6 +73,7 @@ class Sampler:
             time.monotonic()
         )  # kept when a fork stops the thread, as often happens
         self._patience = _FIRST_FACTS_S
+        self._looked_at = 0
         self.idle = True
 
     def start(self, thread: int) -> None:
@@ -72,6 +81,10 @@ class Sampler:
         self._watched = thread
         self.idle = False
         if self._thread is None:
+            self._looked_at = time.perf_counter_ns()
+            self._pace = _Pace()
+            if thread == threading.main_thread().ident:
+                boundary.attempt(self._ticker.start, self._pace.interval)
             self._gate = threading.Lock()
             self._gate.acquire()
             self._thread = threading.Thread(target=self._run, args=(self._gate,), name="hotlap", daemon=True)
@@ -80,6 +93,7 @@ class Sampler:
     def stop(self) -> None:
         """The next batch or step starts it again."""
         self.idle = True
+        boundary.attempt(self._ticker.stop)
         thread, self._thread = self._thread, None
         if thread is not None and thread is not threading.current_thread():
             self._gate.release()
@@ -90,13 +104,18 @@ class Sampler:
         return {"lines": self._table, "cpu_ns": self._cpu_ns, "samples": self._ring.count}
 
     def _run(self, gate: threading.Lock) -> None:
-        used_before = self._cpu_ns
-        pace, impartial = _Pace(), Impartial()
-        while not impartial.wait(gate, pace.interval):
-            boundary.attempt(self._look)
+        pace, spent = self._pace, 0
+        while not gate.acquire(
+            timeout=pace.interval * (_RARELY if self._ticker.ticks else 1)
+        ):  # one call into C: cheaper than an Event
+            boundary.attempt(self._look_from_beside)
+            before = pace.interval
             boundary.attempt(pace.looked, len(self._ring.buffer) + self._ring.count)
+            if pace.interval != before:
+                boundary.attempt(self._ticker.pace, pace.interval)
             self._write_out(time.monotonic())
-            self._cpu_ns = used_before + time.thread_time_ns()
+            self._cpu_ns += (used := time.thread_time_ns()) - spent
+            spent = used
         boundary.attempt(pace.close)
 
     def _write_out(self, moment: float) -> None:
@@ -108,12 +127,30 @@ class Sampler:
             self._described, self._patience = moment, min(self._patience * 2, _LONGEST_FACTS_S)
             self._write_facts()
 
-    def _look(self) -> None:
-        moment = time.perf_counter_ns() - self._origin
+    def _ticked(self, frame: FrameType) -> None:
+        started = time.perf_counter_ns()
+        if threading.get_ident() == self._watched:
+            self._look(frame, started)
+        self._cpu_ns += time.perf_counter_ns() - started
+
+    def _look_from_beside(self) -> None:
+        moment = time.perf_counter_ns()
+        if self._ticker.ticks and moment - self._looked_at < self._pace.interval * 1e9 * _LATE:
+            return
         frame = sys._current_frames().get(self._watched)
         if frame is not None:
-            line = self._line_of(frame)
-            self._ring.append((moment // 1000) << LINE_BITS | line)
+            self._look(frame, moment)
+
+    def _look(self, frame: FrameType, moment: int) -> None:
+        """Count every look that was due since the last one: what kept it from happening is what runs now."""
+        since = moment - self._looked_at
+        due = min(_MOST_MISSED, round(since / 1e9 / self._pace.interval))
+        if due < 1:
+            return  # the other one has looked
+        self._looked_at = moment
+        line = self._line_of(frame)
+        for missed in range(due - 1, -1, -1):
+            self._ring.append((moment - since * missed // due - self._origin) // 1000 << LINE_BITS | line)
 
     def _line_of(self, leaf: FrameType) -> int:
         frame, callee = self._blamed(leaf)

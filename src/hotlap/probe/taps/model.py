@@ -82,7 +82,8 @@ class ModelTap:
             return
         tap, root = max(called, key=lambda each: sum(parameter.numel() for parameter in each[1].parameters()))
         portrait = model_portrait(root)
-        portrait["compiled"] |= tap.compiled is not None
+        # What a plan has put there says by itself whether it compiles.
+        portrait["compiled"] |= getattr(tap.compiled, "compiles", tap.compiled is not None)
         self.session.facts["model"] = portrait
         self.session.facts["autocast"] = next((tap.autocast for tap in self.taps if tap.autocast), None)
 
