@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ class Seal:
     shards: tuple[Shard, ...]
     files: Mapping[str, Written]
     template: Any = None
-    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_seal(folder: Path, seal: Seal) -> None:

@@ -126,14 +126,30 @@ def store_index(tar: Path, members: Sequence[Member]) -> TarIndex:
 
 def load_index(tar: Path) -> TarIndex:
     """The stored index where it is of this very tar, else a new one."""
-    stored = index_path(tar)
-    with contextlib.suppress(OSError, SampleError):
-        stamp = tar.stat()
-        if stored.stat().st_mtime_ns == stamp.st_mtime_ns:
-            head, arrays = read_arrays(stored)
-            if head["tar_bytes"] == stamp.st_size:
-                return TarIndex(head["suffixes"], arrays)
-    return store_index(tar, scan(tar))
+    stored, is_current = _stored_index(tar)
+    if stored and is_current:
+        return stored
+    try:
+        return store_index(tar, scan(tar))
+    except SampleError:
+        if stored:
+            return stored  # a damaged head hides the files after it, but not from who knows where they are
+        raise
+
+
+def _stored_index(tar: Path) -> tuple[TarIndex | None, bool]:
+    """The index beside a tar of this size, and whether the tar has not been touched since."""
+    path, stamp = index_path(tar), tar.stat()
+    try:
+        is_current = path.stat().st_mtime_ns == stamp.st_mtime_ns
+        head, arrays = read_arrays(path)
+    except (OSError, SampleError):
+        return None, False
+    return (
+        (TarIndex(head["suffixes"], arrays), is_current)
+        if head["tar_bytes"] == stamp.st_size
+        else (None, False)
+    )
 
 
 def scan(tar: Path) -> list[Member]:

@@ -1,0 +1,114 @@
+"""Worker processes of this machine that share the tasks of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from hotlap.data.pack.job import Job
+from hotlap.data.pack.work import Task, Tell, Workshop
+from hotlap.errors import HotlapError
+
+_TELL_S = 0.1
+"""How often a worker reports; a worker whose parent has gone notices it by then."""
+
+
+def carry_out(job: Job, folder: Path, tasks: Sequence[Task], tell: Tell) -> None:
+    """All tasks, in as many processes as there are cores; the first error ends them all."""
+    workers = min(len(os.sched_getaffinity(0)), len(tasks))
+    if workers < 2:
+        shop = Workshop(job, folder)
+        for task in tasks:
+            shop.carry_out(task, tell)
+        return
+    start = multiprocessing.get_context(
+        "spawn"
+    )  # a fork would copy locks of torch's threads in an unknown state
+    waiting = deque(tasks)
+    crew: dict[Connection, Any] = {}
+    try:
+        for _ in range(workers):
+            ours, theirs = start.Pipe()
+            process = start.Process(target=_work, args=(theirs, job, folder), daemon=True)
+            process.start()
+            theirs.close()
+            crew[ours] = process
+            ours.send(waiting.popleft())
+        _attend(crew, waiting, tell)
+    finally:
+        for process in crew.values():
+            process.kill()
+            process.join()
+
+
+def _attend(crew: dict[Connection, Any], waiting: deque[Task], tell: Tell) -> None:
+    while crew:
+        for pipe in wait(list(crew)):
+            assert isinstance(pipe, Connection)
+            try:
+                said = pipe.recv()
+            except EOFError:
+                process = crew[pipe]
+                process.join()
+                remedy = "if memory was short, choose more --shards; then run the same command again"
+                raise HotlapError(f"a worker ended with exit code {process.exitcode}.", remedy) from None
+            if isinstance(said, HotlapError):
+                raise said
+            if said == "done":
+                if waiting:
+                    pipe.send(waiting.popleft())
+                else:
+                    pipe.send(None)
+                    crew.pop(pipe).join()
+            else:
+                tell(*said)
+
+
+def _work(pipe: Connection, job: Job, folder: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    report = Report(pipe)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        try:
+            shop = Workshop(job, folder)
+            with shop.place.as_worker():
+                while (task := pipe.recv()) is not None:
+                    shop.carry_out(task, report.tell)
+                    report.flush()
+                    pipe.send("done")
+        except HotlapError as error:
+            pipe.send(HotlapError(error.what, error.remedy))
+        except (MemoryError, OSError) as error:
+            if not isinstance(error, BrokenPipeError | ConnectionResetError):
+                pipe.send(
+                    HotlapError(
+                        f"packing failed: {type(error).__name__}: {error}.", "run the same command again"
+                    )
+                )
+    os._exit(0)  # the user's modules may have left threads behind
+
+
+class Report:
+    """Adds up what is done and sends it now and then."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._done = (0, 0)
+        self._sent = time.monotonic()
+
+    def tell(self, samples: int, size: int) -> None:
+        self._done = (self._done[0] + samples, self._done[1] + size)
+        if time.monotonic() - self._sent > _TELL_S:
+            self.flush()
+
+    def flush(self) -> None:
+        self._pipe.send(self._done)
+        self._done = (0, 0)
+        self._sent = time.monotonic()

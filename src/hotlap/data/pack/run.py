@@ -1,0 +1,113 @@
+"""Pack a source into a folder of shards: parallel, resumable, checksummed, and complete only when it is sealed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from hotlap.data.formats import format_named
+from hotlap.data.pack.job import Job, Order, plan_job
+from hotlap.data.pack.place import Place
+from hotlap.data.pack.pool import carry_out
+from hotlap.data.pack.sources import open_source
+from hotlap.data.pack.work import Task, Tell, joined_moments
+from hotlap.data.sealed import CHECKSUMS, Seal, Shard, Written, file_digest, read_seal, write_seal
+from hotlap.errors import UsageError
+from hotlap.facts.codec import from_plain, write_text
+
+NORMALISATION = "normalisation.json"
+CarryOut = Callable[[Job, Path, Sequence[Task], Tell], None]
+
+
+class Progress(Protocol):
+    """Whoever shows how far the work is."""
+
+    def begin(self, what: str, samples: int, done: int) -> None: ...
+
+    def tell(self, samples: int, size: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The seal, and how much of the work was there before."""
+
+    seal: Seal
+    kept: int
+    restarted: bool = False
+
+
+def pack(order: Order, folder: Path, progress: Progress, carry: CarryOut = carry_out) -> Packed:
+    """Do what is still to do; a folder that holds the very same job complete is left as it is."""
+    form = format_named(order.format)
+    job = plan_job(order, open_source(order.source, order.arguments))
+    place = Place(folder)
+    with place.alone():
+        seal = read_seal(folder)
+        if seal and seal.job == job.identity:
+            place.close()
+            return Packed(seal, job.shards)
+        if seal:
+            place.close()
+            what = f"{folder} holds shards of {seal.source} that were packed otherwise, or before it changed."
+            raise UsageError(what, "choose another folder, or delete this one first")
+        restarted = _take_up(place, job)
+        kept = sum(place.note(Task("shard", number).note) is not None for number in range(job.shards))
+        if order.normalise:
+            _carry_out(place, job, "moments", progress, carry)
+        _carry_out(place, job, "shard", progress, carry)
+        names = [form.name(number) for number in range(job.shards)]
+        seal = _sealed(place, job, form.finish(folder, names))
+        place.close()
+    return Packed(seal, kept, restarted)
+
+
+def _take_up(place: Place, job: Job) -> bool:
+    """Go on with what a cut-off run of the same job left; what is left of another is thrown away."""
+    place.throw_away_drafts()
+    before = place.note("job")
+    if before == job.identity:
+        for number in range(job.shards):
+            place.recheck(Task("shard", number).note)
+        return False
+    place.start_anew()
+    place.write_note("job", job.identity)
+    return before is not None
+
+
+def _carry_out(place: Place, job: Job, kind: str, progress: Progress, carry: CarryOut) -> None:
+    tasks = [Task(kind, number) for number in range(job.shards)]
+    to_do = [task for task in tasks if place.note(task.note) is None]
+    left = sum(job.bounds[task.number + 1] - job.bounds[task.number] for task in to_do)
+    progress.begin("measuring" if kind == "moments" else "packing", job.samples, job.samples - left)
+    if to_do:
+        carry(job, place.folder, to_do, progress.tell)
+
+
+def _sealed(place: Place, job: Job, more: Sequence[str]) -> Seal:
+    """Write what belongs to all shards together, and the seal last."""
+    notes: list[dict[str, Any]] = [place.note(Task("shard", number).note) for number in range(job.shards)]
+    np.save(place.folder / CHECKSUMS, np.asarray([crc for note in notes for crc in note["crcs"]], np.uint32))
+    names = [*more, CHECKSUMS]
+    place.write_note("placed-together", [*names, NORMALISATION])
+    if job.order.normalise:
+        write_text(place.folder / NORMALISATION, json.dumps(_figures(place, job), indent=1) + "\n")
+        names.append(NORMALISATION)
+    files = {name: from_plain(Written, each, name) for note in notes for name, each in note["files"].items()}
+    files |= {name: file_digest(place.folder / name) for name in names}
+    shards = tuple(Shard(note["name"], len(note["crcs"])) for note in notes)
+    seal = Seal(job.order.format, job.identity, job.order.source, job.samples, shards, files, job.template)
+    write_seal(place.folder, seal)
+    return seal
+
+
+def _figures(place: Place, job: Job) -> dict[str, Any]:
+    moments = joined_moments(place, job)
+    return {
+        name: {"mean": list(each.mean), "std": list(each.std), "count": each.count}
+        for name, each in moments.items()
+    }

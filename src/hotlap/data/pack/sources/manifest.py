@@ -1,0 +1,102 @@
+"""Speech with a NeMo-style manifest: a JSON object on each line, with audio_filepath, duration and text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hotlap.data.decode import SOUNDS
+from hotlap.data.decode_audio import cut, duration_of
+from hotlap.data.pack.intact import check_intact
+from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, read_file, unique_keys
+from hotlap.data.samples import Fields, SampleError
+
+
+class Manifest(Source):
+    """Sounds are copied as they are; an entry with an `offset` is cut out of its file."""
+
+    @classmethod
+    def recognises(cls, name: str) -> bool:
+        return _manifest_of(Path(name)) is not None
+
+    def __init__(self, name: str, arguments: Arguments) -> None:
+        no_arguments(name, arguments)
+        path = _manifest_of(Path(name))
+        assert path is not None
+        self._path = path
+        self._text = path.read_text(encoding="utf-8")
+        self._entries = [
+            _entry(line, path, number)
+            for number, line in enumerate(self._text.split("\n"), 1)
+            if line.strip()
+        ]
+
+    @cached_property
+    def keys(self) -> Sequence[str]:
+        """As NeMo flattens names, from the path as the manifest has it."""
+        return unique_keys(str(Path(each["audio_filepath"]).with_suffix("")) for each in self._entries)
+
+    def read(self, index: int) -> Fields:
+        entry, path = self._entries[index], self._sound(index)
+        content, suffix = read_file(path), path.suffix[1:].lower()
+        if suffix not in SOUNDS:
+            raise SampleError(
+                f"{path} is no sound that hotlap reads.", f"convert it to one of {', '.join(SOUNDS)}"
+            )
+        check_intact(suffix, content)
+        values = {name: value for name, value in entry.items() if name not in ("audio_filepath", "shard_id")}
+        if values.get("offset"):
+            content = cut(memoryview(content), values.pop("offset"), values["duration"])
+        if "duration" not in values:
+            values["duration"] = round(duration_of(memoryview(content)), 6)
+        return {**values, suffix: content}
+
+    def where(self, index: int) -> str:
+        return str(self._sound(index))
+
+    def sizes(self) -> Sequence[int]:
+        try:
+            return [self._sound(index).stat().st_size for index in range(len(self._entries))]
+        except OSError as error:
+            what = f"{self._path} names {error.filename}, which cannot be read: {error.strerror}."
+            raise SampleError(what, "restore the file or take its line out of the manifest") from None
+
+    def fingerprint(self) -> str:
+        sounds = files_fingerprint(self._sound(index) for index in range(len(self._entries)))
+        return hashlib.sha256(f"{self._text}{sounds}".encode("utf-8", "surrogateescape")).hexdigest()
+
+    def _sound(self, index: int) -> Path:
+        return self._path.parent / str(self._entries[index]["audio_filepath"])
+
+
+def _manifest_of(path: Path) -> Path | None:
+    if path.is_file() and path.suffix in (".json", ".jsonl"):
+        return path if _speaks_of_sound(path) else None
+    if not path.is_dir():
+        return None
+    found = [each for each in sorted(path.glob("*.json*")) if _speaks_of_sound(each)]
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        raise SampleError(f"{path} holds several manifests: {names}.", "name the one to pack")
+    return found[0] if found else None
+
+
+def _speaks_of_sound(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b'"audio_filepath"' in file.readline(2**20)
+
+
+def _entry(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        if isinstance(entry["audio_filepath"], str):
+            return entry
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise SampleError(
+        f"line {number} of {path} is no entry with an audio_filepath: {line[:60]}", "mend the manifest"
+    )
