@@ -334,5 +334,10 @@ class Timeline:
     free_input_range_s: tuple[float, ...] = ()  # in which that median lies, at 95 %
 
     @property
+    def on_cuda(self) -> bool:
+        """Whether the model's parameters are on a GPU."""
+        return self.model is not None and any("cuda" in device for device in self.model.devices)
+
+    @property
     def steady_steps(self) -> int:
         return max(0, len(self.steps) - self.steady_from)

@@ -57,6 +57,16 @@ class Loader:
     context: dict[str, Any] = field(default_factory=dict)  # what other knobs of this loader should know
 
 
+def together(undos: Sequence[Undo]) -> Undo:
+    """One undo of several, the newest first."""
+
+    def undo() -> None:
+        for each in reversed(undos):
+            each()
+
+    return undo
+
+
 Layer = Callable[..., Any]
 """`layer(call, *args, **kwargs)`: stands around a call and decides what becomes of it."""
 
@@ -64,7 +74,15 @@ Layer = Callable[..., Any]
 class Reach(Protocol):
     """What the model seam does for a knob, so that nothing of it ends up in state dicts, pickles or copies."""
 
-    def around(self, module: Any, layer: Layer, *, innermost: bool = False, traced: bool = False) -> Undo:
+    def around(
+        self,
+        module: Any,
+        layer: Layer,
+        *,
+        innermost: bool = False,
+        traced: bool = False,
+        compiles: bool = False,
+    ) -> Undo:
         """Put a layer around each call of a module; the compiler meets it only where it is `traced`."""
 
     def remember(self, module: Any) -> Undo:

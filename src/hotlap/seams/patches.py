@@ -28,6 +28,11 @@ class Patches:
         self._undo.append(undo)
         return undo
 
+    def keep(self, undo: Undo) -> None:
+        """Something else that is to be undone with them."""
+        self._undo.append(undo)
+
     def undo_all(self) -> None:
         for undo in reversed(list(self._undo)):
             undo()
+        self._undo.clear()

@@ -1,0 +1,118 @@
+"""Store images channel by channel last, as the fast convolutions want them.
+
+What it does
+    Lays the weights of convolutions out as `torch.channels_last`; activations follow. If the first forward does not
+    bear it (a `.view()` that wants the other order), the layout is put back and that forward is redone.
+When it helps
+    2-D and 3-D convolutions in 16 bits on a GPU with tensor cores, and most convolutions on a CPU.
+What it costs
+    Nothing, but operators without a fast form for it convert back and forth.
+Numerics
+    Other kernels add up in another order: results differ by rounding. Checkpoints hold the same values under the same
+    keys.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from hotlap.facts.diagnosis import Cause
+from hotlap.facts.host import Host
+from hotlap.facts.summary import summarise
+from hotlap.facts.timeline import Stage, Timeline
+from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.ports.target import Model, Reach, Seam, Undo
+from hotlap.ports.values import Flag
+
+_MOST_SAVED = 0.35  # of forward and backward
+_CONVOLUTIONS = ("conv2d", "conv3d", "convolution")
+
+
+class ChannelsLast(Knob):
+    id = "channels-last"
+    relieves = frozenset({Cause.PRECISION_INEFFECTIVE})
+    seam = Seam.MODEL
+    numerics = Numerics.ROUNDING
+    values = Flag()
+
+    def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
+        """Where convolutions were seen among the operators; where nobody looked, nothing is known of them."""
+        tops = timeline.ops.top if timeline.ops else ()
+        return (True,) if any(name in each.name for each in tops for name in _CONVOLUTIONS) else ()
+
+    def ceiling(self, timeline: Timeline, host: Host) -> float:
+        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+
+    def apply(self, target: Model, setting: bool) -> Undo:
+        if not setting:
+            return lambda: None
+        weights = _weights(target.module)
+        if not weights:
+            raise CannotActError("it has no 2-D or 3-D convolution")
+        layout = _Layout(weights, target.reach)
+        layout.lay(last=True)
+        watch = target.reach.around(target.module, _FirstForward(target.module, target.reach))
+
+        def undo() -> None:
+            watch()
+            layout.lay(last=False)
+
+        return undo
+
+
+def _weights(module: Any) -> list[Any]:
+    from torch import nn
+
+    convolutions = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+    return [each.weight for each in module.modules() if isinstance(each, convolutions)]
+
+
+class _Layout:
+    """Of convolutions' weights, and of what optimizers keep for each of them, which a fused step walks beside them."""
+
+    def __init__(self, weights: list[Any], reach: Reach) -> None:
+        import torch
+
+        self.held = [weakref.ref(each) for each in weights if each.is_contiguous()]
+        self.reach = reach
+        self.formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        self.plain = torch.contiguous_format
+
+    def lay(self, *, last: bool) -> None:
+        weights = [weight for held in self.held if (weight := held()) is not None]
+        for weight in weights:
+            layout = self.formats[weight.dim()] if last else self.plain
+            weight.data = weight.data.contiguous(memory_format=layout)
+            if weight.grad is not None:
+                weight.grad = weight.grad.contiguous(memory_format=layout)
+            for optimizer in self.reach.optimizers():
+                self._lay_state(optimizer.state.get(weight, {}), weight, layout)
+
+    def _lay_state(self, state: dict[str, Any], weight: Any, layout: Any) -> None:
+        for key, value in state.items():
+            if getattr(value, "shape", None) == weight.shape:
+                state[key] = value.contiguous(memory_format=layout)
+
+
+class _FirstForward:
+    """Redone in the old layout where the new one does not pass."""
+
+    def __init__(self, module: Any, reach: Reach) -> None:
+        self.module = weakref.ref(module)
+        self.reach = reach
+        self.passed = False
+
+    def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.passed:
+            return call(*args, **kwargs)
+        put_back = self.reach.remember(self.module())
+        self.passed = True
+        try:
+            return call(*args, **kwargs)
+        except RuntimeError as fault:
+            put_back()
+            reason = str(fault).strip().partition("\n")[0][:160]
+            self.reach.step_down(ChannelsLast.id, False, f"its forward does not bear the layout: {reason}")
+            return call(*args, **kwargs)

@@ -1,0 +1,159 @@
+"""What happens when low precision or the compiler does not work on this job: a lesser setting, and the run goes on.
+
+A loss that is not finite drops its backward pass, puts back what it has broken from the last good state and goes on
+one precision lower, if hotlap has lowered it. Else it is the script's own, and is only told. On a device the answer
+is read a step later, when it has come by itself: nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hotlap.ports.knob import Numerics
+from hotlap.probe import boundary
+from hotlap.seams.autocasts import Autocasts
+from hotlap.seams.fitter import Fitter, StepDown
+from hotlap.seams.late_flags import LateFlags
+from hotlap.seams.loss_scale import LossScale
+from hotlap.seams.snapshot import Keeper
+from hotlap.seams.telling import wrapped
+from hotlap.seams.training import Training
+
+PRECISION, FULL = "precision", "32"
+_LOWER = {"16-mixed": "bf16-mixed", "bf16-mixed": FULL}
+
+
+class Ladder:
+    """Of one process."""
+
+    def __init__(self, fitter: Fitter, training: Training) -> None:
+        self.loss_scale = LossScale(training, self._overflows)
+        self._fitter = fitter
+        self._training = training
+        self._models: list[tuple[weakref.ref[Any], Callable[[Any], Any]]] = []
+        self._keeper = Keeper()
+        self._autocasts = Autocasts(fitter.wrap)
+        self._flags = LateFlags()
+        self._told = False
+
+    @staticmethod
+    def is_wanted(fitter: Fitter) -> bool:
+        """Where every setting leaves the numbers as they are, so does the ladder."""
+        return any(fitter.knobs[key].numerics is not Numerics.BITWISE for key in fitter.settings)
+
+    def watch(self) -> None:
+        self._training.backward.append(self._backward)
+        self._training.step_begins.append(self._step_begins)
+
+    def met(self, module: Any, target_of: Callable[[Any], Any]) -> None:
+        """A root that settings were given to."""
+        self._models.append((weakref.ref(module), target_of))
+
+    def step_down(self, knob: str, after: Any, reason: str, lost: int = 0) -> None:
+        """Take a setting back everywhere, and give its places the lesser one."""
+        before = self._fitter.settings[knob]
+        down = StepDown(knob, before, after, reason, self._step, lost)
+        targets = [make(module) for held, make in self._models if (module := held()) is not None]
+        self._fitter.step_down(down, targets)
+
+    # -- what is watched -----------------------------------------------------------------------------------------
+
+    @property
+    def _step(self) -> int:
+        """The step under way, counted from 1."""
+        return self._training.steps + 1
+
+    @property
+    def _lowered(self) -> bool:
+        """Whether the precision is one that hotlap has put there."""
+        acts = any(each.knob == PRECISION and each.acts for each in self._fitter.fitted)
+        return acts and self._fitter.settings.get(PRECISION) in _LOWER
+
+    def _backward(self, call: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+        if self._flags.are_for(loss):
+            self._read(loss)
+        elif _finite(loss):
+            self._keeper.confirm(self._step)
+        elif self._lowered and not _distributed():
+            self._fault("the loss is not finite", self._step)
+            if not self._fitter.has_taken(PRECISION):
+                return None  # its gradients would be none either
+        else:
+            self._tell_own()
+        return call(tensors, *args, **kwargs)
+
+    def _read(self, loss: torch.Tensor) -> None:
+        boundary.attempt(self._flags.put, self._step, loss)
+        for step, finite in self._flags.arrived():
+            if finite:
+                self._keeper.confirm(step)
+            elif self._lowered and not _distributed():
+                self._flags.clear()
+                self._fault("the loss was not finite", step)
+                return
+            else:
+                self._tell_own()
+
+    def _step_begins(self, _: Any) -> None:
+        if self._lowered and not self._fitter.has_taken(PRECISION) and not _distributed():
+            self._keeper.look(self._live(), list(self._training.optimizers), self._step)
+            if not self._flags.used:
+                self._keeper.confirm(self._step)  # the loss of this step has been looked at
+
+    # -- what is done about it -----------------------------------------------------------------------------------
+
+    def _fault(self, what: str, step: int) -> None:
+        before = self._fitter.settings[PRECISION]
+        after = _supported(_LOWER[before], self._live())
+        good, lost = self._keeper.good, 0
+        self._keeper.forget()
+        if self._fitter.has_taken(PRECISION):
+            self._autocasts.lower_to(after)
+        elif good is not None and good.restore():
+            lost = max(0, self._training.steps - good.step + 1)
+        reason = f"{what} at step {step} in {before}"
+        self.step_down(PRECISION, after, reason, lost)
+
+    def _overflows(self, reason: str) -> None:
+        """The gradients of one step after the other, at whatever scale; no such step was made, so nothing is broken."""
+        after = _supported(_LOWER["16-mixed"], self._live())
+        self.step_down(PRECISION, after, reason)
+
+    def _tell_own(self) -> None:
+        if not self._told:
+            self._told = True
+            text = (
+                f"the loss is not finite at step {self._step}. No setting of the plan has lowered the precision "
+                "there, so it is left to the script"
+            )
+            boundary.unmeasured(text)
+            print(*wrapped(text), sep="\n", file=sys.stderr, flush=True)
+
+    def _live(self) -> list[Any]:
+        return [module for held, _ in self._models if (module := held()) is not None]
+
+
+def _finite(loss: torch.Tensor) -> bool:
+    if loss.numel() == 1:
+        return math.isfinite(loss.item())
+    return bool(torch.isfinite(loss.detach()).all())
+
+
+def _supported(setting: str, modules: list[Any]) -> str:
+    """bf16 is slower than 32 bits on a GPU that only emulates it."""
+    on_cuda = any(each.is_cuda for module in modules for each in module.parameters())
+    emulated = on_cuda and not torch.cuda.is_bf16_supported(including_emulation=False)
+    return FULL if setting == "bf16-mixed" and emulated else setting
+
+
+def _distributed() -> bool:
+    """Ranks that decide by a loss of their own would part ways."""
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1

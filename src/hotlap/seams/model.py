@@ -1,0 +1,211 @@
+"""Finds the root modules at their first training forward and offers them before it runs.
+
+A root is a module with parameters that is called in training mode by no other module. They are looked for from the
+moment that an optimizer is built (by then the compiler has read `Module.__call__`, which it compares by identity)
+until every optimizer has stepped. While a root runs, and after the search, torch's own function is in its place.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.jit import _recursive
+from torch.nn import Module
+
+from hotlap.ports.target import Layer, Model, Seam, Undo
+from hotlap.probe import boundary
+from hotlap.seams import root
+from hotlap.seams.compute_ladder import Ladder
+from hotlap.seams.fitter import Fitter
+from hotlap.seams.training import Training
+
+_LAST_STEP = 5  # an optimizer that has not stepped by then is not waited for
+_MOST_ROOTS = 64
+
+
+def install(fitter: Fitter) -> None:
+    """Only where the plan has something for models or changes numbers: a plan without costs the loop nothing."""
+    ladder_wanted = Ladder.is_wanted(fitter)
+    if not ladder_wanted and not fitter.wants(Seam.MODEL):
+        return
+    training = Training()
+    training.listen(fitter)
+    ladder = Ladder(fitter, training)
+    if ladder_wanted:
+        ladder.watch()
+    if fitter.wants(Seam.MODEL):
+        Roots(fitter, training, ladder).listen()
+
+
+def offer(fitter: Fitter, module: Any, training: Training, ladder: Ladder) -> None:
+    """Give the plan's settings for models to one module."""
+    target = target_of(fitter, module, training, ladder)
+    ladder.met(module, functools.partial(target_of, fitter, training=training, ladder=ladder))
+    fitter.offer(Seam.MODEL, target, type(module).__qualname__)
+
+
+def target_of(fitter: Fitter, module: Any, training: Training, ladder: Ladder) -> Model:
+    return Model(module, fitter.patches, SeamReach(fitter, training, ladder, module))
+
+
+class SeamReach:
+    """Implements ports.target.Reach for one root, which it does not keep alive."""
+
+    def __init__(self, fitter: Fitter, training: Training, ladder: Ladder, module: Any) -> None:
+        self._fitter = fitter
+        self._training = training
+        self._ladder = ladder
+        self._module = weakref.ref(module)
+        self._place = type(module).__qualname__
+
+    def around(
+        self,
+        module: Any,
+        layer: Layer,
+        *,
+        innermost: bool = False,
+        traced: bool = False,
+        compiles: bool = False,
+    ) -> Undo:
+        return root.around(module, layer, innermost=innermost, traced=traced, compiles=compiles)
+
+    def remember(self, module: Any) -> Undo:
+        return remember(module)
+
+    def scale_gradients(self) -> Undo:
+        module = self._module()
+        return self._ladder.loss_scale.use([] if module is None else list(module.parameters()))
+
+    def optimizers(self) -> list[Any]:
+        return list(self._training.optimizers)
+
+    def step_down(self, knob: str, after: Any, reason: str) -> None:
+        self._ladder.step_down(knob, after, reason)
+
+    def withdraw(self, knob: str, reason: str) -> None:
+        self._fitter.withdraw(knob, self._place, reason)
+
+
+class Roots:
+    """The search. `Module.__call__` is only patched while it lasts and no root runs."""
+
+    def __init__(self, fitter: Fitter, training: Training, ladder: Ladder) -> None:
+        self._fitter = fitter
+        self._training = training
+        self._ladder = ladder
+        self._met: weakref.WeakSet[Module] = weakref.WeakSet()
+        self._unpatch: Undo | None = None
+        self._over = False
+
+    def listen(self) -> None:
+        self._training.built.append(self._begin)
+        self._training.step_ends.append(self._step_made)
+        self._training.backward.append(self._backward)
+        self._fitter.wrap(Module, "_replicate_for_data_parallel", _around_replicate)
+        if hasattr(_recursive, "infer_concrete_type_builder"):
+            self._fitter.wrap(_recursive, "infer_concrete_type_builder", _around_scripting)
+
+    def _begin(self) -> None:
+        """Also for a second model, of a next fold, say."""
+        self._over = False
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._unpatch is None and not self._over:
+            self._unpatch = self._fitter.wrap(Module, "__call__", self._around_call)
+
+    def _pause(self) -> None:
+        if self._unpatch is not None:
+            self._unpatch()
+            self._unpatch = None
+
+    def _backward(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A script that steps by hand builds no optimizer: its root is found at the second forward."""
+        result = call(*args, **kwargs)
+        if not self._training.optimizers and not self._met:
+            self._begin()
+        elif self._met:
+            self._training.backward.remove(self._backward)
+        return result
+
+    def _step_made(self, _: Any) -> None:
+        training = self._training
+        if not self._over and (
+            training.steps >= _LAST_STEP or all(map(training.stepped, training.optimizers))
+        ):
+            self._over = True
+            self._pause()
+
+    def _around_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def called(module: Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            self._pause()
+            try:
+                boundary.attempt(self._look, module)
+                return original(module, *args, **kwargs)
+            finally:
+                self._resume()
+
+        return called
+
+    def _look(self, module: Module) -> None:
+        trains = module.training and torch.is_grad_enabled() and module not in self._met
+        if self._training.in_backward:
+            return  # a checkpointed part that is computed again is no root
+        if trains and len(self._met) < _MOST_ROOTS and next(module.parameters(), None) is not None:
+            self._met.add(module)
+            offer(self._fitter, module, self._training, self._ladder)
+
+
+def remember(module: Module) -> Undo:
+    """The state that a forward moves on: random number generators and buffers."""
+    cpu = torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    buffers = [(each, each.detach().clone()) for each in module.buffers()]
+
+    def put_back() -> None:
+        torch.set_rng_state(cpu)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        with torch.no_grad():
+            for live, before in buffers:
+                live.copy_(before)
+
+    return put_back
+
+
+def _around_replicate(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A replica copies the whole `__dict__`; layers in it would call the original module instead."""
+
+    @functools.wraps(original)
+    def replicated(self: Module) -> Any:
+        replica = original(self)
+        layers = root.root_call(replica)
+        if layers is not None:
+            replica.__dict__[root.SLOT] = layers.before
+        return replica
+
+    return replicated
+
+
+def _around_scripting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.jit.script` reads every attribute of a module and refuses those that it cannot type."""
+
+    @functools.wraps(original)
+    def read(nn_module: Module, *args: Any, **kwargs: Any) -> Any:
+        layers = root.root_call(nn_module)
+        if layers is None or layers.before is not None:
+            return original(nn_module, *args, **kwargs)
+        held = nn_module.__dict__.pop(root.SLOT)
+        try:
+            return original(nn_module, *args, **kwargs)
+        finally:
+            nn_module.__dict__[root.SLOT] = held
+
+    return read

@@ -1,0 +1,109 @@
+"""The last good state of models and optimizers, kept within a share of the run's time and of free memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+_BUDGET = 0.01  # of the time that a run takes
+_MOST_MEMORY = 0.25  # of what is free on the device that holds the state
+
+
+class Snapshot:
+    """Copies of parameters, buffers and optimizer state. Random numbers are not wound back: the loop is not either."""
+
+    def __init__(self, modules: Iterable[Any], optimizers: Iterable[Any], step: int) -> None:
+        self.step = step
+        self._optimizers = list(optimizers)
+        self._parameters = [(each, each.detach().clone()) for each in _parameters(modules, self._optimizers)]
+        self._buffers = [(each, each.detach().clone()) for module in modules for each in module.buffers()]
+        self._states = [
+            {parameter: _copied(state) for parameter, state in each.state.items()}
+            for each in self._optimizers
+        ]
+
+    def restore(self) -> bool:
+        """Put back what is broken: buffers alone where every parameter is finite. True if all of it was."""
+        broken = not all(_finite(live) for live, _ in self._parameters)
+        with torch.no_grad():
+            for live, good in self._buffers:
+                if broken or not _finite(live):
+                    live.copy_(good)
+            if broken:
+                for live, good in self._parameters:
+                    live.copy_(good)
+                    live.grad = None
+        if broken:
+            for optimizer, states in zip(self._optimizers, self._states, strict=True):
+                optimizer.state.clear()
+                optimizer.state.update({parameter: _copied(state) for parameter, state in states.items()})
+        return broken
+
+
+class Keeper:
+    """Takes a snapshot when it can be afforded: one that took t seconds is replaced after t / budget seconds.
+
+    On a device whose answers come late, a snapshot is only known to be good once the loss of its step is.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.good: Snapshot | None = None
+        self._waiting: Snapshot | None = None
+        self._clock = clock
+        self._due = 0.0
+
+    def look(self, modules: list[Any], optimizers: list[Any], step: int) -> None:
+        """Called before each step, when its parameters are those that the loss came from."""
+        now = self._clock()
+        if now < self._due or self._waiting is not None:
+            return
+        if not _fits(modules, optimizers):
+            self._due = float("inf")
+            return
+        self._waiting = Snapshot(modules, optimizers, step)
+        self._due = now + (self._clock() - now) / _BUDGET
+
+    def confirm(self, step: int) -> None:
+        """The loss of this step was finite."""
+        if self._waiting is not None and self._waiting.step <= step:
+            self.good, self._waiting = self._waiting, None
+
+    def forget(self) -> None:
+        self._waiting = None
+
+
+def _parameters(modules: Iterable[Any], optimizers: list[Any]) -> list[Any]:
+    owned = [p for each in optimizers for group in each.param_groups for p in group["params"]]
+    held = [p for module in modules for p in module.parameters()]
+    return list({id(each): each for each in (*owned, *held)}.values())
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: v.detach().clone() if isinstance(v, torch.Tensor) else v for key, v in state.items()}
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+
+
+def _fits(modules: list[Any], optimizers: list[Any]) -> bool:
+    parameters = _parameters(modules, optimizers)
+    if not parameters:
+        return True
+    # Adam keeps two numbers for each parameter; a new snapshot is taken before the old one goes.
+    needed = 2 * 3 * sum(each.numel() * each.element_size() for each in parameters)
+    free = _free_bytes(parameters[0].device)
+    return free is None or needed <= _MOST_MEMORY * free
+
+
+def _free_bytes(device: torch.device) -> int | None:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
