@@ -56,6 +56,12 @@ class Loader:
     setups: list[Callable[[], None]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)  # what other knobs of this loader should know
 
+    def change(self, **arguments: Any) -> Undo:
+        """Replace arguments; the undo puts back what stood there."""
+        before = {name: self.arguments[name] for name in arguments}
+        self.arguments.update(arguments)
+        return lambda: self.arguments.update(before)
+
 
 def together(undos: Sequence[Undo]) -> Undo:
     """One undo of several, the newest first."""
