@@ -134,14 +134,6 @@ def attributes(owner: Any, **values: Any) -> Undo:
     return undo
 
 
-def together(*undos: Undo) -> Undo:
-    def undo() -> None:
-        for each in reversed(undos):
-            each()
-
-    return undo
-
-
 class Met:
     """Objects that were met already; of one that is gone nothing is kept."""
 

@@ -6,10 +6,10 @@ What is named
 What is not
     Users' callbacks: their time is `other`, with its lines.
 What is offered
-    As a Trainer is built, through its TrainingArguments: batch-size, accumulate, precision, fused-optimizer,
-    grad-checkpointing, log-every, validate-every, checkpoint-every, and limit-validation by cutting the evaluation
-    set; monitor-budget as `train` begins. Compiling is left to the model's seam, which goes on without it where the
-    compiler fails. DistributedDataParallel is torch's own there, and so are the knobs for it.
+    As a Trainer is built, through its TrainingArguments: batch-size, accumulate, precision, log-every,
+    validate-every, checkpoint-every, and limit-validation by cutting the evaluation set; monitor-budget as `train`
+    begins. Compiling and fusing are left to the seams of model and optimizer: they go on where the compiler fails,
+    and leave no trace in what is saved. DistributedDataParallel is torch's own there, and so are its knobs.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from hotlap.integrations import (
     constructing,
     option,
     stage_points,
-    together,
 )
 from hotlap.knobs.monitor_budget import thin
 from hotlap.ports.integration import Integration, Seams, Stager
 from hotlap.ports.knob import CannotActError
-from hotlap.ports.target import Trainer, Undo
+from hotlap.ports.target import Trainer, Undo, together
 from hotlap.probe.boundary import contained
 
 _TRAINER: Points = {
@@ -68,7 +67,6 @@ _WITH_EACH_STEP = (
     "on_pre_optimizer_step",
     "on_optimizer_step",
 )
-_ADAMW = ("adamw_torch", "adamw_torch_fused")
 
 
 class HfTrainer(Integration):
@@ -107,21 +105,17 @@ class HfTrainer(Integration):
             seams.trainer(self._offered(given, arguments))
 
     def _offered(self, given: Any, arguments: dict[str, Any]) -> Trainer:
-        offered = Trainer(self.id, takes := dict[str, Callable[[Any], Undo]]())
-        takes |= {
-            "batch-size": partial(_batch_size, given, offered.growth),
-            "accumulate": partial(_accumulate, given, offered.growth),
+        growth: dict[str, float] = {}
+        takes: dict[str, Callable[[Any], Undo]] = {
+            "batch-size": partial(_batch_size, given, growth),
+            "accumulate": partial(_accumulate, given, growth),
             "precision": partial(_precision, given),
             "log-every": lambda steps: attributes(given, logging_strategy=_steps(given), logging_steps=steps),
             "validate-every": partial(_validate_every, given),
             "checkpoint-every": partial(_checkpoint_every, given),
             "limit-validation": partial(_limit_validation, arguments),
         }
-        if _name(given.optim) in _ADAMW and not any(arguments.get("optimizers") or ()):
-            takes["fused-optimizer"] = partial(_fused, given)
-        if getattr(arguments.get("model"), "supports_gradient_checkpointing", False):
-            takes["grad-checkpointing"] = partial(_checkpointing, given)
-        return offered
+        return Trainer(self.id, takes, growth)
 
     def _training(self, seams: Seams, module: ModuleType, trainer: Any) -> None:
         if self._trained.first_time(trainer):
@@ -161,8 +155,8 @@ def _precision(given: Any, setting: Any) -> Undo:
     mixed = "fp16" if half else "bf16" if brain else "no"
     undo = attributes(given, fp16=half, bf16=brain)
     if hasattr(given, "mixed_precision"):
-        return together(undo, attributes(given, mixed_precision=mixed))
-    return together(undo, option(os.environ, "ACCELERATE_MIXED_PRECISION", mixed))
+        return together([undo, attributes(given, mixed_precision=mixed)])
+    return together([undo, option(os.environ, "ACCELERATE_MIXED_PRECISION", mixed)])
 
 
 def _validate_every(given: Any, steps: int) -> Undo:
@@ -173,7 +167,7 @@ def _validate_every(given: Any, steps: int) -> Undo:
         return undo
     # The best model can only be loaded if one is saved with each evaluation.
     saved = attributes(given, save_strategy=type(given.save_strategy)("steps"), save_steps=steps)
-    return together(undo, saved)
+    return together([undo, saved])
 
 
 def _checkpoint_every(given: Any, steps: int) -> Undo:
@@ -203,15 +197,6 @@ def _first(dataset: Any, share: float) -> Any:
         raise CannotActError("the evaluation set is a stream, whose length nobody knows")
     kept = range(max(1, int(len(dataset) * share)))
     return dataset.select(kept) if hasattr(dataset, "select") else Subset(dataset, kept)
-
-
-def _fused(given: Any, setting: Any) -> Undo:
-    wanted = "adamw_torch_fused" if setting not in (False, "off") else "adamw_torch"
-    return attributes(given, optim=type(given.optim)(wanted))
-
-
-def _checkpointing(given: Any, setting: Any) -> Undo:
-    return attributes(given, gradient_checkpointing=setting not in (False, "off"))
 
 
 def _monitor_budget(seams: Seams, base: type, callbacks: list[Any], share: float) -> Undo:

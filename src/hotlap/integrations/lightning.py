@@ -29,12 +29,11 @@ from hotlap.integrations import (
     constructing,
     option,
     stage_points,
-    together,
 )
 from hotlap.knobs.monitor_budget import thin
 from hotlap.ports.integration import Integration, Seams, Stager
 from hotlap.ports.knob import CannotActError
-from hotlap.ports.target import Trainer, Undo
+from hotlap.ports.target import Trainer, Undo, together
 from hotlap.probe.boundary import contained
 
 _TRAINER = "pytorch.trainer.trainer"
@@ -212,7 +211,7 @@ def _precision(arguments: dict[str, Any], setting: Any) -> Undo:
 def _validate_every(arguments: dict[str, Any], batches: int) -> Undo:
     # Without a number of epochs, batches are counted on over their ends.
     return together(
-        option(arguments, "val_check_interval", batches), option(arguments, "check_val_every_n_epoch", None)
+        [option(arguments, "val_check_interval", batches), option(arguments, "check_val_every_n_epoch", None)]
     )
 
 
@@ -232,7 +231,7 @@ def _checkpoint_every(trainer: Any, steps: int) -> Undo:
             "set validate-every"
         )
     values = {"_every_n_train_steps": steps, "_every_n_epochs": 0, "_train_time_interval": None}
-    return together(*(attributes(each, **values) for each in free))
+    return together([attributes(each, **values) for each in free])
 
 
 def _monitor_budget(seams: Seams, trainer: Any, share: float) -> Undo:

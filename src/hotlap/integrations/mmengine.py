@@ -32,12 +32,11 @@ from hotlap.integrations import (
     following,
     option,
     stage_points,
-    together,
 )
 from hotlap.knobs.monitor_budget import thin
 from hotlap.ports.integration import Integration, Seams, Stager
 from hotlap.ports.knob import CannotActError
-from hotlap.ports.target import Trainer, Undo
+from hotlap.ports.target import Trainer, Undo, together
 from hotlap.probe.boundary import contained
 
 _LOOP: Points = {"run": Stage.VALIDATE}
@@ -162,7 +161,7 @@ class MMEngine(Integration):
         else:
             raise CannotActError("the Runner has several optimizers, or none")
         growth["accumulate"] = float(times)
-        return together(undo, attributes(self, _accumulates=True))
+        return together([undo, attributes(self, _accumulates=True)])
 
     def _once_a_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """MMEngine schedules by batches; where several make a step, a schedule would be over too soon."""
@@ -205,7 +204,7 @@ def _epochs(loop: Any, steps: int) -> int:
 
 
 def _log_every(runner: Any, steps: int) -> Undo:
-    return together(*(attributes(hook, interval=steps) for hook in _hooks(runner, "LoggerHook")))
+    return together([attributes(hook, interval=steps) for hook in _hooks(runner, "LoggerHook")])
 
 
 def _validate_every(loop: Any, steps: int) -> Undo:
@@ -220,7 +219,7 @@ def _validate_every(loop: Any, steps: int) -> Undo:
 def _checkpoint_every(runner: Any, loop: Any, steps: int) -> Undo:
     hooks = _hooks(runner, "CheckpointHook")
     return together(
-        *(attributes(hook, interval=_epochs(loop, steps) if hook.by_epoch else steps) for hook in hooks)
+        [attributes(hook, interval=_epochs(loop, steps) if hook.by_epoch else steps) for hook in hooks]
     )
 
 

@@ -17,14 +17,16 @@ class Feeding:
     Frameworks build a loader anew around the same dataset (with a sampler for ranks, say): growth is kept by dataset.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, iterated: Callable[[], None] | None = None) -> None:
+        self._told = iterated
         self._growth: dict[int, float] = {}  # by identity of the dataset
         self._latest: Callable[[], Any] = lambda: None  # the loader that was iterated last, while it lives
 
-    def listen(self, fitter: Fitter) -> None:
+    def listen(self, fitter: Fitter, *, to_growth: bool) -> None:
         from torch.utils.data import DataLoader
 
-        fitter.wrap(DataLoader, "__init__", self._around_init)
+        if to_growth:
+            fitter.wrap(DataLoader, "__init__", self._around_init)
         fitter.wrap(DataLoader, "__iter__", self._around_iter)
 
     @property
@@ -55,6 +57,8 @@ class Feeding:
         @functools.wraps(original)
         def iterated(loader: Any) -> Any:
             self._latest = weakref.ref(loader)
+            if self._told is not None:
+                boundary.attempt(self._told)
             return original(loader)
 
         return iterated

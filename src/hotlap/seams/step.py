@@ -17,7 +17,8 @@ from torch.optim import Optimizer, lr_scheduler
 from hotlap.ports.target import Seam, Undo
 from hotlap.probe import boundary
 from hotlap.seams.feeding import Feeding
-from hotlap.seams.fitter import Fitted, Fitter
+from hotlap.seams.fitter import Fitter
+from hotlap.seams.training import kept
 
 _is_compiling = torch.compiler.is_compiling
 Wrapped = Callable[..., Any]
@@ -60,29 +61,30 @@ class StepSeam:
 
     def batch_growth(self) -> float:
         grown = self._feeding.growth
-        for factors in (self.growth, *(trainer.growth for trainer in self._fitter.trainers[-1:])):
-            for factor in factors.values():
-                grown *= factor
+        factors = dict(self.growth)
+        for trainer in self._fitter.trainers:  # of several for one knob the last one counts
+            factors |= trainer.growth
+        for factor in factors.values():
+            grown *= factor
         return grown
 
     def withdraw(self, knob: str, reason: str) -> None:
         self._fitter.undo(knob)
-        self.growth.pop(knob, None)
-        self._fitter.record(Fitted(knob, self._fitter.settings.get(knob), acts=False, reason=reason))
+        self._fitter.withdraw(knob, "", reason)
 
     def skip_optimizer(self, when: Callable[[], bool]) -> Undo:
-        return _kept(self._whens, when)
+        return kept(self._whens, when)
 
     def scale_loss(self, factor: Callable[[], float]) -> Undo:
-        return _kept(self._factors, factor)
+        return kept(self._factors, factor)
 
     def each_step(self, act: Callable[[], None]) -> Undo:
-        return _kept(self._acts, act)
+        return kept(self._acts, act)
 
     # -- what torch's functions become ---------------------------------------------------------------------------
 
     def listen(self) -> None:
-        self._feeding.listen(self._fitter)
+        self._feeding.listen(self._fitter, to_growth=True)
         wrap = self._fitter.wrap
         wrap(Optimizer, "__init__", self._around_build)
         wrap(Optimizer, "zero_grad", self._around_zero_grad)
@@ -263,29 +265,18 @@ class StepSeam:
         return update
 
 
-def _kept(listeners: list[Any], listener: Any) -> Undo:
-    listeners.append(listener)
-
-    def undo() -> None:
-        if listener in listeners:
-            listeners.remove(listener)
-
-    return undo
-
-
 def _scaled(tensors: Any, grad_tensors: Any, factor: float) -> Any:
     """What backward starts from, times `factor`: the same as a loss times `factor`."""
-    roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
-    if grad_tensors is None:
-        starts: tuple[Any, ...] = (None,) * len(roots)
-    else:
-        starts = (grad_tensors,) if isinstance(grad_tensors, torch.Tensor) else tuple(grad_tensors)
-    return tuple(_start(root, start, factor) for root, start in zip(roots, starts, strict=True))
+    if isinstance(tensors, torch.Tensor):
+        return _start(tensors, grad_tensors, factor)
+    starts = [None] * len(tensors) if grad_tensors is None else grad_tensors
+    return [_start(root, start, factor) for root, start in zip(tensors, starts, strict=True)]
 
 
 def _start(root: Any, start: Any, factor: float) -> Any:
     if start is not None:
-        return start * factor
+        only = start[0] if isinstance(start, list | tuple) else start
+        return only * factor
     # Of anything but a single number torch itself refuses to start without a gradient.
     return torch.full_like(root, factor) if root.numel() == 1 else None
 

@@ -1,0 +1,110 @@
+"""In the training process: what the parent must know to go one step down when memory runs out.
+
+The script's own code has been left by the exception, or the process has been killed without a word, so the job is
+started again (launch/again.py). Here is written down, while it still can be, how large the batches are, at which step
+something was saved, and which exception ended the script.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from hotlap.probe import boundary
+from hotlap.seams.feeding import Feeding
+from hotlap.seams.fitter import Fitter
+
+OUT_OF_MEMORY, KILLED, OTHER = "out-of-memory", "killed", "other"
+
+_WORDS = ("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "not enough memory:")
+_KILLED_WORDS = ("Signal 9 (SIGKILL)", "exitcode: -9", "exitcode  : -9", "died with <Signals.SIGKILL: 9>")
+_MOST_CAUSES = 8
+
+
+def install(fitter: Fitter) -> None:
+    notes = _Notes(fitter)
+    notes.listen()
+    atexit.register(notes.ended)
+
+
+class _Notes:
+    """What `Record.notes` holds: batch, saved and loaded (steps), fault."""
+
+    def __init__(self, fitter: Fitter) -> None:
+        self._fitter = fitter
+        self._feeding = Feeding(self._iterated)
+        self._steps = 0
+        self._pid = os.getpid()
+
+    def listen(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._feeding.listen(self._fitter, to_growth=False)
+        self._fitter.wrap(torch, "save", self._around_save)
+        self._fitter.wrap(torch, "load", self._around_load)
+        hook = register_optimizer_step_post_hook(self._step_made)
+        self._fitter.patches.keep(hook.remove)
+
+    def _iterated(self) -> None:
+        """Until the first step: a kill may come with it. Validation may be iterated before, training comes later."""
+        size = self._feeding.batch_size
+        if self._steps == 0 and size is not None and size != self._fitter.notes.get("batch"):
+            self._fitter.note("batch", size)
+
+    def _step_made(self, *_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._steps += 1
+
+    def _around_save(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            saved = original(*args, **kwargs)
+            if self._steps and self._fitter.notes.get("saved") != self._steps:
+                boundary.attempt(self._fitter.note, "saved", self._steps)
+            return saved
+
+        return save
+
+    def _around_load(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def load(*args: Any, **kwargs: Any) -> Any:
+            if self._steps == 0 and "loaded" not in self._fitter.notes:
+                boundary.attempt(self._fitter.note, "loaded", True)
+            return original(*args, **kwargs)
+
+        return load
+
+    def ended(self) -> None:
+        """Python keeps the exception that ended a script, also where its hook for it was replaced."""
+        error = getattr(sys, "last_value", None)
+        if error is not None and os.getpid() == self._pid:
+            boundary.attempt(self._fitter.note, "fault", {"kind": kind_of(error), "step": self._steps})
+
+
+def kind_of(error: BaseException) -> str:
+    """Out of memory, killed (a launcher tells of its child), or something that is not of memory."""
+    for each in _causes(error):
+        if isinstance(each, MemoryError | torch.OutOfMemoryError) or _says(each, _WORDS):
+            return OUT_OF_MEMORY
+    return KILLED if any(_says(each, _KILLED_WORDS) for each in _causes(error)) else OTHER
+
+
+def _says(error: BaseException, words: tuple[str, ...]) -> bool:
+    text = str(error)
+    return any(each in text for each in words)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and those that led to it: frameworks raise others on the way out."""
+    found: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if found is None:
+            return
+        yield found
+        found = found.__cause__ or found.__context__
