@@ -1,14 +1,107 @@
-"""After a job has failed: whether it is worth another start, with which plan."""
+"""After a job has failed: whether it is worth another start, with which plan, and what that start has cost.
+
+Out of memory (an exception of the allocator, or a process killed by the kernel) the micro-batch shrinks by the factor
+by which accumulation grows: to half, or to the next smaller part where a half would not be whole. The effective
+batch stays as it was.
+"""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from hotlap.facts.plan import Plan
 from hotlap.launch.process import Outcome
-from hotlap.seams.record import Record
+from hotlap.seams.faults import KILLED, OUT_OF_MEMORY
+from hotlap.seams.record import Record, StepDown
+
+BATCH, ACCUMULATE = "batch-size", "accumulate"
+_KILLED_CODE = 128 + signal.SIGKILL if hasattr(signal, "SIGKILL") else 137
 
 
-def corrected(outcome: Outcome, plan: Plan, records: Sequence[Record]) -> Plan | None:  # noqa: ARG001
+def corrected(outcome: Outcome, plan: Plan, records: Sequence[Record]) -> Plan | None:
     """The plan to start the job again with, one step down; None where nothing in the plan is to blame."""
-    return None
+    what = _out_of_memory(outcome, records)
+    return _smaller(plan, records, what) if what else None
+
+
+def steps_down(before: Plan, after: Plan, records: Sequence[Record]) -> list[StepDown]:
+    """What another start changes, to be told before it. A setting that the plan had not was the script's own."""
+    own = {BATCH: _noted(records, "batch"), ACCUMULATE: 1}
+    return [
+        StepDown(
+            key,
+            before.settings.get(key, own.get(key)),
+            value,
+            after.reasons.get(key, ""),
+            _steps(records) + 1,
+        )
+        for key, value in after.settings.items()
+        if before.settings.get(key) != value
+    ]
+
+
+def settled(downs: Sequence[StepDown], failed: Sequence[Record], records: Sequence[Record]) -> list[StepDown]:
+    """With the steps that were lost by a start that failed: known once the job has begun again, or not at all.
+
+    A script that read a checkpoint before its first step has gone on from the last one that it saved.
+    """
+    made, saved = _steps(failed), _noted(failed, "saved")
+    resumed = bool(_noted(records, "loaded"))
+    return [replace(down, lost=made - saved if resumed and saved else made) for down in downs]
+
+
+def _out_of_memory(outcome: Outcome, records: Sequence[Record]) -> str:
+    """What happened, in words; empty where it was something else."""
+    kinds = {(record.notes.get("fault") or {}).get("kind") for record in records}
+    if OUT_OF_MEMORY in kinds:
+        return "out of memory"
+    if KILLED in kinds or outcome.exit_code == _KILLED_CODE:
+        return "killed, as the kernel does when memory runs out"
+    return ""
+
+
+def _smaller(plan: Plan, records: Sequence[Record], what: str) -> Plan | None:
+    batch = _noted(records, "batch") or plan.settings.get(BATCH)
+    if not isinstance(batch, int) or _cannot(BATCH, plan, records):
+        return None
+    before = int(plan.settings.get(ACCUMULATE, 1))
+    times = _next_whole(batch * before, before)
+    if times is None:
+        return None
+    changed = {BATCH: batch * before // times, ACCUMULATE: times}
+    reasons = {
+        BATCH: f"{what}; it starts again, and {_loss(records)}",
+        ACCUMULATE: f"an optimizer step still takes {batch * before} samples",
+    }
+    return Plan({**plan.settings, **changed}, None, {**plan.reasons, **reasons})
+
+
+def _next_whole(effective: int, times: int) -> int | None:
+    """The least accumulation, at least twice as long, that divides the effective batch; None for single samples."""
+    return next((each for each in range(2 * times, effective + 1) if effective % each == 0), None)
+
+
+def _cannot(knob: str, plan: Plan, records: Sequence[Record]) -> bool:
+    """Whether the plan had it already, and it did not act: more of it would not help."""
+    told = [each.acts for record in records[:1] for each in record.fitted if each.knob == knob]
+    return knob in plan.settings and bool(told) and not any(told)
+
+
+def _loss(records: Sequence[Record]) -> str:
+    made, saved = _steps(records), _noted(records, "saved")
+    if not made:
+        return "no step is lost"
+    if not saved:
+        return f"{made} steps are lost: none was saved"
+    return f"{made - saved} steps are lost if it goes on from what it saved at step {saved}, else all {made}"
+
+
+def _steps(records: Sequence[Record]) -> int:
+    return records[0].steps if records else 0
+
+
+def _noted(records: Sequence[Record], key: str) -> Any:
+    return next((record.notes[key] for record in records if key in record.notes), None)

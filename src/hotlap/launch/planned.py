@@ -12,7 +12,7 @@ from hotlap.facts import codec
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.launch import runfolder
-from hotlap.launch.again import corrected
+from hotlap.launch.again import corrected, settled, steps_down
 from hotlap.launch.counter import counted
 from hotlap.launch.environment import child_environment
 from hotlap.launch.process import Outcome, Signals, run_job
@@ -59,6 +59,8 @@ def run_planned(
     """To its end, started again with a corrected plan as long as a setting is to blame."""
     folder = runfolder.probe_folder(run)
     downs: list[StepDown] = []
+    pending: list[StepDown] = []  # made for this start; what they have cost is known when it has run
+    failed: tuple[Record, ...] = ()
     write_plan(run / runfolder.PLAN, plan)
     with Signals() as signals:
         for start in range(1, _MOST_STARTS + 1):
@@ -66,6 +68,7 @@ def run_planned(
             environment = child_environment(folder, plan=pass_plan(folder, plan, options=options), taps=False)
             outcome = run_job(job, environment, lambda _: True, signals, quiet_stdout=quiet_stdout)
             records = records_of(folder)
+            downs += settled(pending, failed, records)
             downs += [down for record in records[:1] for down in record.step_downs]
             after = _after_the_run(plan, records)
             again = (
@@ -73,9 +76,8 @@ def run_planned(
             )
             if again is None or start == _MOST_STARTS:
                 return Ran(outcome, after, records, tuple(downs), start)
-            taken = _steps_down(after, again, records)
-            downs += taken
-            for line in told(taken):
+            pending, failed = steps_down(after, again, records), records
+            for line in told(pending):
                 say(line)
             plan = again
     raise AssertionError("the loop above returns")
@@ -121,17 +123,6 @@ def _after_the_run(plan: Plan, records: tuple[Record, ...]) -> Plan:
     """The plan with what was replaced while the job ran."""
     changed = {down.knob: down.after for record in records[:1] for down in record.step_downs}
     return replace(plan, settings={**plan.settings, **changed}, proof=None) if changed else plan
-
-
-def _steps_down(before: Plan, after: Plan, records: tuple[Record, ...]) -> list[StepDown]:
-    lost = records[0].steps if records else None
-    return [
-        StepDown(
-            key, before.settings.get(key), after.settings.get(key), after.reasons.get(key, ""), None, lost
-        )
-        for key in {**before.settings, **after.settings}
-        if before.settings.get(key) != after.settings.get(key)
-    ]
 
 
 def _forget(folder: Path) -> None:

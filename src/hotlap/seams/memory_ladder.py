@@ -11,20 +11,15 @@ import atexit
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from hotlap.probe import boundary
+from hotlap.seams.faults import kind_of
 from hotlap.seams.feeding import Feeding
 from hotlap.seams.fitter import Fitter
-
-OUT_OF_MEMORY, KILLED, OTHER = "out-of-memory", "killed", "other"
-
-_WORDS = ("can't allocate memory", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "not enough memory:")
-_KILLED_WORDS = ("Signal 9 (SIGKILL)", "exitcode: -9", "exitcode  : -9", "died with <Signals.SIGKILL: 9>")
-_MOST_CAUSES = 8
 
 
 def install(fitter: Fitter) -> None:
@@ -85,26 +80,3 @@ class _Notes:
         error = getattr(sys, "last_value", None)
         if error is not None and os.getpid() == self._pid:
             boundary.attempt(self._fitter.note, "fault", {"kind": kind_of(error), "step": self._steps})
-
-
-def kind_of(error: BaseException) -> str:
-    """Out of memory, killed (a launcher tells of its child), or something that is not of memory."""
-    for each in _causes(error):
-        if isinstance(each, MemoryError | torch.OutOfMemoryError) or _says(each, _WORDS):
-            return OUT_OF_MEMORY
-    return KILLED if any(_says(each, _KILLED_WORDS) for each in _causes(error)) else OTHER
-
-
-def _says(error: BaseException, words: tuple[str, ...]) -> bool:
-    text = str(error)
-    return any(each in text for each in words)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and those that led to it: frameworks raise others on the way out."""
-    found: BaseException | None = error
-    for _ in range(_MOST_CAUSES):
-        if found is None:
-            return
-        yield found
-        found = found.__cause__ or found.__context__
