@@ -35,7 +35,7 @@ def test_the_same_seed_and_epoch_give_the_same_batches(lengths):
     one, two = BucketBatchSampler(lengths, 32, seed=3), BucketBatchSampler(torch.tensor(lengths), 32, seed=3)
     two.set_epoch(5)
     for _ in range(5):
-        iter(one)
+        next(iter(one))
     assert list(one) == list(two)
     assert list(BucketBatchSampler(lengths, 32, seed=4)) != list(BucketBatchSampler(lengths, 32, seed=3))
 

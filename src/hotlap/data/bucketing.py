@@ -69,8 +69,10 @@ class _PooledBatches(Sampler[list[int]]):
         return padding_waste(self.lengths, self.batches(self.epoch))
 
     def __iter__(self) -> Iterator[list[int]]:
+        # A generator: torch asks for an iterator twice when it starts workers, and only one of them is used.
         epoch, self.epoch = self.epoch, self.epoch + 1
-        return (list(batch) for batch in self.batches(epoch))
+        for batch in self.batches(epoch):
+            yield list(batch)
 
     def __len__(self) -> int:
         return len(self.batches(self.epoch))

@@ -1,0 +1,301 @@
+"""Chooses how a loader runs, from what its batches cost and how long its consumer waits.
+
+A strategy is a generator: it asks for a stretch of batches under a setting, is sent what was seen, and goes on.
+Every decision is told in a sentence with the figures that led to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from hotlap.data.budget import Budget
+from hotlap.data.loader_fetch import Fetched
+from hotlap.units import duration, rate, share, size
+
+IN_PROCESS, THREADS, PROCESSES = "in-process", "threads", "processes"
+WORTH = 1.1  # a change must promise this much before it is tried ...
+BETTER = 1.03  # ... and must then have been measured to bring this much
+GIL_FREE = 1.3  # two threads that are so much faster than one do let go of the GIL
+WAITS = 0.03  # share of its time that a consumer may wait without anything being done about it
+BUSY = 0.8  # workers that are busier than this are too few; else batches come too irregularly
+CHEAP = 0.25  # batches that cost so much less than at first (a cache has filled) are looked at anew
+HAND_OVER_S = 2e-4  # of a batch from a worker, about
+MOST = {THREADS: 32, PROCESSES: 16}
+DEEPEST = 64  # batches ahead
+LEAST_S = 0.05  # a shorter window says little, unless it holds ...
+MANY = 256  # ... so many batches
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way to run, with how many workers, and how many batches are under way at most."""
+
+    way: str
+    workers: int = 0
+    ahead: int = 1
+
+    def __str__(self) -> str:
+        if self.way == IN_PROCESS:
+            return "in the consumer's own thread"
+        kind = "thread" if self.way == THREADS else "worker process"
+        return f"{self.workers} {kind}{'' if self.workers == 1 else 'es' if kind != 'thread' else 's'}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting and how many batches of it should be seen; the first `settle` are left out."""
+
+    setting: Setting
+    batches: int
+    settle: int = 1
+
+
+@dataclass
+class Window:
+    """What was seen during a trial, summed over its batches."""
+
+    batches: int = 0
+    seconds: float = 0.0
+    wait_s: float = 0.0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    size: int = 0
+    workers: int = 1
+
+    @property
+    def rate(self) -> float:
+        return self.batches / self.seconds if self.seconds else 0.0
+
+    @property
+    def wall(self) -> float:
+        return self.wall_s / self.batches if self.batches else 0.0
+
+    @property
+    def gap(self) -> float:
+        """What the consumer takes for a batch besides waiting for it."""
+        return max(0.0, self.seconds - self.wait_s) / self.batches if self.batches else 0.0
+
+    @property
+    def waiting(self) -> float:
+        return self.wait_s / self.seconds if self.seconds else 0.0
+
+    @property
+    def busy(self) -> float:
+        return self.wall_s / (self.seconds * max(1, self.workers)) if self.seconds else 0.0
+
+    @property
+    def cpu_share(self) -> float:
+        return min(1.0, self.cpu_s / self.wall_s) if self.wall_s else 1.0
+
+
+@dataclass
+class Limits:
+    """What may be chosen. `no_threads`, `no_processes`: why not, or ""; found out as it goes."""
+
+    budget: Budget
+    no_threads: str = ""
+    no_processes: str = ""
+    workers: int | None = None  # fixed by the user
+    ahead: int | None = None
+
+
+Strategy = Generator[Trial, Window, None]
+
+
+class Tuner:
+    """Runs a strategy: adds up what is seen of its trials, and has it say what comes next."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._trial = next(strategy)
+        self._settled = 0
+        self._window = Window()
+        self.last: Window | None = None  # the last one that was full
+
+    @property
+    def setting(self) -> Setting:
+        return self._trial.setting
+
+    def note(self, setting: Setting, lap_s: float, wait_s: float, fetched: Fetched) -> None:
+        """A batch came `lap_s` after the one before, `wait_s` of it the consumer waited."""
+        if setting != self.setting:
+            return  # asked for under the setting before
+        if self._settled < self._trial.settle:
+            self._settled += 1
+            return
+        window = self._window
+        window.batches += 1
+        window.seconds += lap_s
+        window.wait_s += wait_s
+        window.wall_s += fetched.wall_ns / 1e9
+        window.cpu_s += fetched.cpu_ns / 1e9
+        window.size = max(window.size, fetched.size)
+        if window.batches >= self._trial.batches and (window.seconds >= LEAST_S or window.batches >= MANY):
+            window.workers = setting.workers
+            self._go_on(window)
+
+    def give_up(self) -> None:
+        """The setting of the trial cannot be had."""
+        self._go_on(Window())
+
+    def _go_on(self, window: Window) -> None:
+        self.last = window if window.batches else self.last
+        self._trial = self._strategy.send(window)
+        self._settled, self._window = 0, Window()
+
+
+class Story:
+    """Sentences, the latest figures last; the same thing is not told twice in a row."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def tell(self, sentence: str) -> None:
+        if not self.lines or self.lines[-1] != sentence:
+            self.lines.append(sentence)
+
+
+def chosen_by_user(setting: Setting, limits: Limits, story: Story) -> Strategy:
+    """The number of workers is given; only how far they run ahead is tuned, unless that is given too."""
+    story.tell(f"Batches are fetched by {setting}, as asked for.")
+    while True:
+        seen = yield Trial(setting, max(16, setting.ahead))
+        if limits.ahead is None and setting.way != IN_PROCESS:
+            setting = deepened(setting, seen, limits, story)
+
+
+def measured(limits: Limits, story: Story) -> Strategy:
+    """Nothing is given: look at the items first, then take the way that suits them, then as many as pay."""
+    look = yield Trial(Setting(IN_PROCESS), 4)
+    while True:
+        story.tell(
+            f"A batch takes {duration(look.wall)} to fetch, {share(look.cpu_share)} of that time it needs a core, and "
+            f"the consumer takes {duration(look.gap)} for it."
+        )
+        rest = 64
+        if _is_worth_it(look, limits, story):
+            rest = 256
+            for way in (THREADS, PROCESSES):
+                if (yield from _suits(way, look, limits, story)):
+                    yield from _adjusted(_start(way, look, limits), look, limits, story)
+        look = yield Trial(Setting(IN_PROCESS), rest)
+
+
+def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
+    gain = (look.wall + look.gap) / max(look.gap, look.wall / _most(PROCESSES, look, limits), HAND_OVER_S)
+    if limits.no_threads and limits.no_processes:
+        reason = f"{limits.no_processes}, and {limits.no_threads}"
+    elif gain < WORTH:
+        reason = f"workers could bring {share(max(0.0, gain - 1))} at the most"
+    else:
+        return True
+    story.tell(f"Batches are fetched in the consumer's own thread: {reason}.")
+    return False
+
+
+def _suits(way: str, look: Window, limits: Limits, story: Story) -> Generator[Trial, Window, bool]:
+    refused = limits.no_threads if way == THREADS else limits.no_processes
+    if refused:
+        story.tell(f"{'Threads' if way == THREADS else 'Worker processes'} are left out: {refused}.")
+        return False
+    return way == PROCESSES or (yield from _threads_help(look, story))
+
+
+def _threads_help(look: Window, story: Story) -> Generator[Trial, Window, bool]:
+    duo = yield Trial(Setting(THREADS, 2, 4), 6)
+    if not duo.batches:
+        return False  # taken back meanwhile, and told
+    faster = 2 * look.wall / duo.wall if duo.wall else 0.0
+    verdict = "they let go of the GIL" if faster >= GIL_FREE else "they hold the GIL"
+    story.tell(f"Two threads fetch {faster:.2f}x as much as one: items are such that {verdict}.")
+    return faster >= GIL_FREE
+
+
+def _most(way: str, look: Window, limits: Limits) -> int:
+    """As many as the cores can feed: more than cores where items wait for something else than the CPU."""
+    fed = round(limits.budget.cores / max(look.cpu_share, 0.01))
+    room = limits.budget.ram // max(1, 2 * look.size)
+    return max(1, min(fed, MOST[way], room))
+
+
+def _start(way: str, look: Window, limits: Limits) -> Setting:
+    most = _most(way, look, limits)
+    needed = math.ceil(1.25 * look.wall / look.gap) if look.gap > look.wall / most else most
+    return _sized(way, max(1, min(most, needed)), look, limits)
+
+
+def _sized(way: str, workers: int, look: Window, limits: Limits) -> Setting:
+    ahead = limits.ahead or _within(max(workers + 2, min(2 * workers, workers + 4)), look, limits)
+    return Setting(way, workers, max(ahead, workers))
+
+
+def _within(ahead: int, look: Window, limits: Limits) -> int:
+    return max(1, min(ahead, DEEPEST, limits.budget.ram // max(1, look.size)))
+
+
+def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> Strategy:
+    """Settle on a number of workers; goes on for good unless they turn out not to pay, or batches get cheap."""
+    seen = yield Trial(setting, max(8, setting.workers), setting.workers)
+    if not seen.batches or seen.rate < look.rate * BETTER:
+        story.tell(
+            f"{str(setting).capitalize()} gave {rate(seen.rate)} batches/s, the consumer's own thread "
+            f"{rate(look.rate)}: not kept."
+        )
+        return
+    story.tell(
+        f"{str(setting).capitalize()}: {rate(seen.rate)} batches/s instead of {rate(look.rate)} without; "
+        f"{_why(look, limits)}; {setting.ahead} batches ahead ({size(setting.ahead * look.size)})."
+    )
+    pause = 1
+    while True:
+        if seen.wall < look.wall * CHEAP:
+            story.tell(f"A batch takes only {duration(seen.wall)} by now.")
+            return
+        deeper = deepened(setting, seen, limits, story) if limits.ahead is None else setting
+        more = _more(setting, look, limits)
+        if seen.waiting > WAITS and seen.busy > BUSY and more != setting:
+            setting, seen, worked = yield from _tried(more, setting, seen, story)
+            pause = 1 if worked else min(16, 2 * pause)
+        setting = replace(setting, ahead=max(setting.ahead, deeper.ahead))
+        seen = yield Trial(setting, pause * max(16, setting.workers), 0)
+
+
+def _why(look: Window, limits: Limits) -> str:
+    if look.cpu_share > 0.7:
+        return f"items need the CPU and {limits.budget.cores} cores may be used"
+    return f"items wait {share(1 - look.cpu_share)} of their time, so more than {limits.budget.cores} pay"
+
+
+def _more(setting: Setting, look: Window, limits: Limits) -> Setting:
+    workers = min(_most(setting.way, look, limits), max(setting.workers + 1, setting.workers * 3 // 2))
+    grown = _sized(setting.way, max(workers, setting.workers), look, limits)
+    return replace(grown, ahead=max(grown.ahead, setting.ahead)) if workers > setting.workers else setting
+
+
+def _tried(
+    more: Setting, setting: Setting, seen: Window, story: Story
+) -> Generator[Trial, Window, tuple[Setting, Window, bool]]:
+    then = yield Trial(more, max(16, more.workers), more.workers)
+    worked = then.rate > seen.rate * BETTER
+    kept = "kept" if worked else "not kept"
+    story.tell(
+        f"The consumer waited {share(seen.waiting)} of its time; {more} instead of {setting.workers}: "
+        f"{rate(then.rate)} batches/s instead of {rate(seen.rate)}, {kept}."
+    )
+    return (more, then, True) if worked else (setting, seen, False)
+
+
+def deepened(setting: Setting, seen: Window, limits: Limits, story: Story) -> Setting:
+    """Where the consumer waits although workers have time, batches cost unevenly: run further ahead."""
+    if seen.waiting <= WAITS or seen.busy > BUSY:
+        return setting
+    ahead = _within(2 * setting.ahead, seen, limits)
+    if ahead > setting.ahead:
+        story.tell(
+            f"The consumer waited {share(seen.waiting)} of its time although workers were busy only "
+            f"{share(seen.busy)}: batches cost unevenly, so {ahead} are fetched ahead instead of {setting.ahead}."
+        )
+        return replace(setting, ahead=ahead)
+    return setting
