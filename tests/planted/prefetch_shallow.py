@@ -14,13 +14,13 @@ class Records(Dataset):
     def __init__(self, count=20_000, seed=0):
         rng = np.random.default_rng(seed)
         self.values = rng.normal(size=(count, 96)).astype(np.float32)
-        self.cold = rng.random(count) < 0.003
+        self.cold = rng.random(count) < 0.0024
 
     def __len__(self):
         return len(self.values)
 
     def __getitem__(self, index):
-        time.sleep(0.04 if self.cold[index] else 0.0001)
+        time.sleep(0.1 if self.cold[index] else 0.0001)
         return self.values[index] + np.random.normal(0, 0.01, 96).astype(np.float32), index % 2
 
 
