@@ -21,7 +21,7 @@ from hotlap.seams.autocasts import Autocasts
 from hotlap.seams.fitter import Fitter, StepDown
 from hotlap.seams.late_flags import LateFlags
 from hotlap.seams.loss_scale import LossScale
-from hotlap.seams.snapshot import Keeper
+from hotlap.seams.snapshot import Keeper, finite_parameters
 from hotlap.seams.telling import wrapped
 from hotlap.seams.training import Training
 
@@ -55,10 +55,12 @@ class Ladder:
         """A root that settings were given to."""
         self._models.append((weakref.ref(module), target_of))
 
-    def step_down(self, knob: str, after: Any, reason: str, lost: int = 0) -> None:
+    def step_down(
+        self, knob: str, after: Any, reason: str, *, step: int | None = None, lost: int = 0
+    ) -> None:
         """Take a setting back everywhere, and give its places the lesser one."""
         before = self._fitter.settings[knob]
-        down = StepDown(knob, before, after, reason, self._step, lost)
+        down = StepDown(knob, before, after, reason, step or self._step, lost)
         targets = [make(module) for held, make in self._models if (module := held()) is not None]
         self._fitter.step_down(down, targets)
 
@@ -78,28 +80,29 @@ class Ladder:
     def _backward(self, call: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
         loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
         if self._flags.are_for(loss):
-            self._read(loss)
-        elif _finite(loss):
+            if self._read(loss):
+                return None
+        elif loss.device.type != "cpu" or _finite(loss):  # another device would have to be waited for
             self._keeper.confirm(self._step)
         elif self._lowered and not _distributed():
-            self._fault("the loss is not finite", self._step)
-            if not self._fitter.has_taken(PRECISION):
-                return None  # its gradients would be none either
+            if self._mended(self._step):
+                return None  # its gradients would not be finite either
         else:
             self._tell_own()
         return call(tensors, *args, **kwargs)
 
-    def _read(self, loss: torch.Tensor) -> None:
+    def _read(self, loss: torch.Tensor) -> bool:
+        """True where an earlier loss was not finite: this one came from what it has broken."""
         boundary.attempt(self._flags.put, self._step, loss)
         for step, finite in self._flags.arrived():
             if finite:
                 self._keeper.confirm(step)
             elif self._lowered and not _distributed():
                 self._flags.clear()
-                self._fault("the loss was not finite", step)
-                return
+                return self._mended(step)
             else:
                 self._tell_own()
+        return False
 
     def _step_begins(self, _: Any) -> None:
         if self._lowered and not self._fitter.has_taken(PRECISION) and not _distributed():
@@ -109,17 +112,22 @@ class Ladder:
 
     # -- what is done about it -----------------------------------------------------------------------------------
 
-    def _fault(self, what: str, step: int) -> None:
-        before = self._fitter.settings[PRECISION]
+    def _mended(self, step: int) -> bool:
+        """Goes one precision lower. False where a framework has it, whose own scaler leaves such a step out."""
+        before, reason = self._fitter.settings[PRECISION], "the loss is not finite"
         after = _supported(_LOWER[before], self._live())
-        good, lost = self._keeper.good, 0
-        self._keeper.forget()
         if self._fitter.has_taken(PRECISION):
             self._autocasts.lower_to(after)
-        elif good is not None and good.restore():
-            lost = max(0, self._training.steps - good.step + 1)
-        reason = f"{what} at step {step} in {before}"
-        self.step_down(PRECISION, after, reason, lost)
+            self._fitter.stepped_down(StepDown(PRECISION, before, after, reason, step))
+            return False
+        good = self._keeper.good
+        self._keeper.forget()
+        broken = good.restore() if good is not None else not finite_parameters(self._live())
+        if broken and good is None:
+            reason += ", and there was no room to keep an earlier state, so its parameters are not either"
+        lost = self._step - good.step if broken and good is not None else 0
+        self.step_down(PRECISION, after, reason, step=step, lost=lost)
+        return True
 
     def _overflows(self, reason: str) -> None:
         """The gradients of one step after the other, at whatever scale; no such step was made, so nothing is broken."""
@@ -129,10 +137,9 @@ class Ladder:
     def _tell_own(self) -> None:
         if not self._told:
             self._told = True
-            text = (
-                f"the loss is not finite at step {self._step}. No setting of the plan has lowered the precision "
-                "there, so it is left to the script"
-            )
+            lowered = any(each.knob == PRECISION for each in self._fitter.step_downs)
+            why = "in 32 bits either" if lowered else "and hotlap has not lowered the precision"
+            text = f"the loss is not finite at step {self._step}, {why}: it is left to the script"
             boundary.unmeasured(text)
             print(*wrapped(text), sep="\n", file=sys.stderr, flush=True)
 
@@ -142,7 +149,8 @@ class Ladder:
 
 def _finite(loss: torch.Tensor) -> bool:
     if loss.numel() == 1:
-        return math.isfinite(loss.item())
+        # Not `loss.item()`, which the probe counts as the script's own.
+        return math.isfinite(torch._C.TensorBase.item(loss))
     return bool(torch.isfinite(loss.detach()).all())
 
 

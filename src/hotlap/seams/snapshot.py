@@ -29,15 +29,14 @@ class Snapshot:
     def restore(self) -> bool:
         """Put back what is broken: buffers alone where every parameter is finite. True if all of it was."""
         broken = not all(_finite(live) for live, _ in self._parameters)
-        with torch.no_grad():
-            for live, good in self._buffers:
-                if broken or not _finite(live):
-                    live.copy_(good)
-            if broken:
-                for live, good in self._parameters:
-                    live.copy_(good)
-                    live.grad = None
+        # By way of `.data`: a graph that the script still holds would refuse to pass back through a changed tensor.
+        for live, good in self._buffers:
+            if broken or not _finite(live):
+                live.data.copy_(good)
         if broken:
+            for live, good in self._parameters:
+                live.data.copy_(good)
+                live.grad = None
             for optimizer, states in zip(self._optimizers, self._states, strict=True):
                 optimizer.state.clear()
                 optimizer.state.update({parameter: _copied(state) for parameter, state in states.items()})
@@ -80,6 +79,10 @@ def _parameters(modules: Iterable[Any], optimizers: list[Any]) -> list[Any]:
     owned = [p for each in optimizers for group in each.param_groups for p in group["params"]]
     held = [p for module in modules for p in module.parameters()]
     return list({id(each): each for each in (*owned, *held)}.values())
+
+
+def finite_parameters(modules: Iterable[Any]) -> bool:
+    return all(_finite(each) for module in modules for each in module.parameters())
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,9 @@ class Training:
     def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def passed(*args: Any, **kwargs: Any) -> Any:
-            if _is_compiling():
+            if (
+                _is_compiling() or self.in_backward
+            ):  # reentrant checkpoints pass back inside of a backward pass
                 return original(*args, **kwargs)
             self.in_backward = True
             try:
