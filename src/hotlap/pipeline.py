@@ -151,7 +151,7 @@ def ask(job: Job, knobs: Mapping[str, Knob]) -> tuple[list[dict[str, Any]], str]
     fitted = records[0].fitted
     told = [answer(key, [each for each in fitted if each.knob == key]) for key in sorted(knobs)]
     early = "" if records[0].steps else "the script ended before its first optimizer step."
-    return [each for each in told if each], early
+    return told, early
 
 
 def run_alone(job: Job) -> int:

@@ -53,10 +53,9 @@ class Record:
 
 
 def answer(knob: str, fitted: Sequence[Fitted]) -> dict[str, Any]:
-    """One word on a knob that was asked at several places: it can act if it can act anywhere. Empty: nobody asked."""
-    best = next((each for each in fitted if each.acts), next(iter(fitted), None))
-    if best is None:
-        return {}
+    """One word on a knob that was asked at several places: it can act if it can act anywhere."""
+    never = Fitted(knob, None, acts=False, reason="the script ended before it could be asked")
+    best = next((each for each in fitted if each.acts), next(iter(fitted), never))
     places = list(dict.fromkeys(each.place for each in fitted if each.acts and each.place))
     return {
         "knob": knob,
