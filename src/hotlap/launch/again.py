@@ -64,9 +64,10 @@ def _out_of_memory(outcome: Outcome, records: Sequence[Record]) -> str:
 
 
 def _smaller(plan: Plan, records: Sequence[Record], what: str) -> Plan | None:
-    batch = _noted(records, "batch") or plan.settings.get(BATCH)
-    if not isinstance(batch, int) or _cannot(BATCH, plan, records):
-        return None
+    asked = plan.settings.get(BATCH)
+    batch = _noted(records, "batch") or asked
+    if not isinstance(batch, int) or asked not in (None, batch):
+        return None  # there are no batches, or their size is not the plan's to say
     before = int(plan.settings.get(ACCUMULATE, 1))
     times = _next_whole(batch * before, before)
     if times is None:
@@ -84,19 +85,13 @@ def _next_whole(effective: int, times: int) -> int | None:
     return next((each for each in range(2 * times, effective + 1) if effective % each == 0), None)
 
 
-def _cannot(knob: str, plan: Plan, records: Sequence[Record]) -> bool:
-    """Whether the plan had it already, and it did not act: more of it would not help."""
-    told = [each.acts for record in records[:1] for each in record.fitted if each.knob == knob]
-    return knob in plan.settings and bool(told) and not any(told)
-
-
 def _loss(records: Sequence[Record]) -> str:
     made, saved = _steps(records), _noted(records, "saved")
     if not made:
         return "no step is lost"
     if not saved:
-        return f"{made} steps are lost: none was saved"
-    return f"{made - saved} steps are lost if it goes on from what it saved at step {saved}, else all {made}"
+        return f"nothing was saved, so what it had trained is lost ({made} of its steps)"
+    return f"the steps since it saved at step {saved} are lost ({made - saved}), or all {made} if it does not resume"
 
 
 def _steps(records: Sequence[Record]) -> int:
