@@ -30,6 +30,7 @@ class Loaders:
     def __init__(self, fitter: Fitter) -> None:
         self._fitter = fitter
         self._known: weakref.WeakKeyDictionary[Any, _Built] = weakref.WeakKeyDictionary()
+        self._of_dataset: dict[int, tuple[Callable[[], Any], dict[str, Any], dict[str, Any]]] = {}
 
     def keep(
         self,
@@ -38,9 +39,19 @@ class Loaders:
         fitted: Sequence[Fitted],
         setups: Sequence[Callable[[], None]],
     ) -> None:
+        own = self._inherited(loader) | own
         self._known[loader] = _Built(own, tuple(fitted), tuple(setups))
+        put = {name: getattr(loader, name) for name in _OF_WORKERS}
+        self._of_dataset[id(loader.dataset)] = _weakly(loader.dataset), own, put
         if "persistent_workers" in own:
             self._look(loader)
+
+    def _inherited(self, loader: Any) -> dict[str, Any]:
+        """A framework that builds a loader anew gives it the arguments of the first, which the plan has changed."""
+        dataset, own, put = self._of_dataset.get(id(loader.dataset), (_nothing, {}, {}))
+        if dataset() is not loader.dataset:
+            return {}
+        return {name: own[name] for name in _OF_WORKERS if name in own and getattr(loader, name) == put[name]}
 
     def setups(self, loader: Any) -> tuple[Callable[[], None], ...]:
         known = self._known.get(loader)
@@ -91,3 +102,14 @@ class Loaders:
 
     def _look(self, loader: Any) -> None:
         self._known[loader].traces = boundary.attempt(traces, loader.dataset) or {}
+
+
+def _nothing() -> None:
+    return None
+
+
+def _weakly(value: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(value)
+    except TypeError:  # a list, say: then nothing is inherited
+        return _nothing

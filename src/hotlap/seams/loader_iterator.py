@@ -155,3 +155,5 @@ def abandon(iterator: Any) -> None:
             queue.cancel_join_thread()
             queue.close()
     iterator._index_queues = []
+    # What arrived too early is read again: workers that are forked now would hold its shared memory for ever.
+    iterator._task_info = {}
