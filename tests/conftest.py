@@ -1,0 +1,112 @@
+"""Small trainings in this process, with settings of a plan at the seams of compute, for tests of knobs and of seams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+
+@dataclass
+class Trained:
+    """A training that has ended."""
+
+    net: Any
+    optimizer: Any
+    losses: list[float] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    rng: Any = None
+
+    def same_as(self, other: Trained) -> bool:
+        """To the last bit: parameters, buffers and random numbers."""
+        mine, theirs = self.net.state_dict(), other.net.state_dict()
+        values = all(mine[key].equal(theirs[key]) for key in mine)
+        return list(mine) == list(theirs) and values and self.rng.equal(other.rng)
+
+    def apart_from(self, other: Trained) -> float:
+        """The largest difference of any parameter."""
+        pairs = zip(self.net.parameters(), other.net.parameters(), strict=True)
+        return max((mine - theirs).abs().max().item() for mine, theirs in pairs)
+
+
+@pytest.fixture
+def train() -> Callable[..., Trained]:
+    """Trains `make()` for some steps as a raw loop does; `each` sees the network after each step."""
+    import torch
+    from torch import nn
+
+    def small() -> nn.Module:
+        first = nn.Sequential(nn.Linear(8, 16), nn.ReLU())
+        return nn.Sequential(first, nn.Sequential(nn.Dropout(0.1), nn.Linear(16, 4)))
+
+    def run(
+        make: Callable[[], nn.Module] = small,
+        steps: int = 6,
+        build: Callable[..., Any] = torch.optim.AdamW,
+        shape: tuple[int, ...] = (32, 8),
+        each: Callable[[nn.Module], None] = lambda _: None,
+        set_to_none: bool = True,
+    ) -> Trained:
+        torch.manual_seed(0)
+        net = make()
+        optimizer = build(net.parameters(), lr=0.01)
+        criterion = nn.CrossEntropyLoss()
+        x, y = torch.randn(shape), torch.randint(0, 4, shape[:1])
+        done = Trained(net, optimizer)
+        for _ in range(steps):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            output = net(x)
+            loss = criterion(output, y)
+            loss.backward()
+            optimizer.step()
+            done.losses.append(loss.item())
+            done.outputs.append(output.detach())
+            each(net)
+        done.rng = torch.get_rng_state()
+        return done
+
+    return run
+
+
+@pytest.fixture
+def fit_compute() -> Iterator[Callable[..., Any]]:
+    """`fit_compute(precision="16-mixed")`: a fitter at the seams of compute. Afterwards nothing of it is left."""
+    from hotlap.probe import boundary
+    from hotlap.seams import model, optimizer, process
+    from hotlap.seams.catalogue import some_knobs
+    from hotlap.seams.fitter import Fitter
+
+    before, fitters = _of_torch(), []
+
+    def fit(**settings: Any) -> Fitter:
+        named = {key.replace("_", "-"): value for key, value in settings.items()}
+        fitter = Fitter(named, some_knobs(named))
+        fitters.append(fitter)
+        for seam in (process, model, optimizer):
+            seam.install(fitter)
+        return fitter
+
+    yield fit
+    for fitter in reversed(fitters):
+        fitter.undo()
+    faults = [*boundary.faults]
+    boundary.faults.clear()
+    assert not faults, "a test that plants a fault takes it away again"
+    assert _of_torch() == before
+
+
+def _of_torch() -> list[Any]:
+    """What the seams of compute may replace."""
+    import torch
+    from torch.autograd import profiler
+    from torch.optim import AdamW, Optimizer
+    from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+    module = torch.nn.Module
+    functions = [module.__call__, module.zero_grad, module._replicate_for_data_parallel, AdamW.__init__]
+    functions += [Optimizer.__init__, Optimizer.zero_grad, torch.autograd.backward, torch.autocast.__enter__]
+    functions += [torch.set_anomaly_enabled, torch.use_deterministic_algorithms, profiler.profile.__enter__]
+    hooks = [list(_global_optimizer_pre_hooks), list(_global_optimizer_post_hooks)]
+    return [*functions, *hooks, "__init_subclass__" in vars(Optimizer)]
