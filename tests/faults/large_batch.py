@@ -42,9 +42,8 @@ train_loader = DataLoader(TensorDataset(torch.randn(256, 4), torch.randn(256, 1)
 
 def limit():
     """The address space, at what is used now and a little more."""
-    used = (
-        next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize")) * 1024
-    )
+    lines = Path("/proc/self/status").read_text().splitlines()
+    used = next(int(line.split()[1]) for line in lines if line.startswith("VmSize")) * 1024
     resource.setrlimit(resource.RLIMIT_AS, (used + args.extra_mb * 2**20,) * 2)
 
 

@@ -1,4 +1,4 @@
-"""Lightning: trains under whatever plan there is, and writes down how its trainer was set and how often what was called."""
+"""Lightning: trains under whatever plan there is, and writes down how its trainer was set and what was called."""
 
 import json
 import logging

@@ -82,7 +82,7 @@ class _Counting:
         return self._attempts % self._every != 0
 
     def share(self) -> float:
-        if not self._sure and self._attempts % self._every:
+        if not self._sure and self._target.holds:
             self._sure = True
             if not _some_gradient(self._target.optimizers):
                 self._target.withdraw(

@@ -138,6 +138,7 @@ class Step(Protocol):
     patches: Patches
     optimizers: Collection[Any]  # those of the script that are alive
     growth: dict[str, float]  # by knob: how many times as large it made the batch of one optimizer step
+    holds: bool  # gradients of steps that were left out wait for one that is made
 
     def batch_growth(self) -> float:
         """How many times as large the batch of one optimizer step is as the script's own, all knobs together."""

@@ -34,7 +34,7 @@ class StepSeam:
     """Implements ports.target.Step. There is one phase for the script, as one optimizer at a time is accumulated for.
 
     `_skipping` is the answer for the step that the script is about to attempt, None before anybody needed it;
-    `_holding` says that gradients of steps left out wait for one that is made.
+    `holds` says that gradients of steps left out wait for one that is made.
     """
 
     def __init__(self, fitter: Fitter) -> None:
@@ -48,7 +48,7 @@ class StepSeam:
         self._acts: list[Callable[[], None]] = []
         self._offered = False
         self._skipping: bool | None = None
-        self._holding = self._inside = self._in_scheduler = False
+        self.holds = self._inside = self._in_scheduler = False
         self._attempts = 0
         self._schedulers: weakref.WeakKeyDictionary[Any, tuple[int, bool]] = weakref.WeakKeyDictionary()
         self._wrapped: set[tuple[type, str]] = set()
@@ -120,7 +120,7 @@ class StepSeam:
         return self._skipping
 
     def _attempted(self) -> None:
-        self._holding = bool(self._skipping)
+        self.holds = bool(self._skipping)
         self._skipping = None
         self._attempts += 1
 
@@ -164,7 +164,7 @@ class StepSeam:
     def _around_zero_grad(self, original: Wrapped) -> Wrapped:
         @functools.wraps(original)
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
-            if not self._holding or _is_compiling():
+            if not self.holds or _is_compiling():
                 original(owner, *args, **kwargs)
 
         return zero_grad
@@ -234,9 +234,9 @@ class StepSeam:
 
     def _leaves_out(self, scheduler: Any) -> bool:
         """One that goes with each step goes with those that are made; one that goes with epochs always does."""
-        attempts, before = self._schedulers.get(scheduler, (self._attempts, False))
+        attempts, before = self._schedulers.get(scheduler, (0, False))
         since = self._attempts - attempts
-        left_out = before if since == 0 else (self._holding and since == 1)
+        left_out = before if since == 0 else (self.holds and since == 1)
         self._schedulers[scheduler] = (self._attempts, left_out)
         return left_out
 
@@ -259,7 +259,7 @@ class StepSeam:
     def _around_update(self, original: Wrapped) -> Wrapped:
         @functools.wraps(original)
         def update(scaler: Any, *args: Any, **kwargs: Any) -> None:
-            if not self._holding:
+            if not self.holds:
                 original(scaler, *args, **kwargs)
 
         return update
