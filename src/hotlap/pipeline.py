@@ -149,7 +149,7 @@ def ask(job: Job, knobs: Mapping[str, Knob]) -> tuple[list[dict[str, Any]], str]
     if not records:
         return [], f"no training step was seen; the script ended with exit code {outcome.exit_code}."
     fitted = records[0].fitted
-    told = [answer(key, [each for each in fitted if each.knob == key]) for key in sorted(knobs)]
+    told = [answer(knobs[key], [each for each in fitted if each.knob == key]) for key in sorted(knobs)]
     early = "" if records[0].steps else "the script ended before its first optimizer step."
     return told, early
 

@@ -40,7 +40,7 @@ def preset_plan(options: argparse.Namespace, run: Path | None, knobs: Mapping[st
     from hotlap.pipeline import propose
 
     name = pick("preset", options.preset, _PRESETS)
-    proposal = propose(name, run, knobs, _allowed(options.allow))
+    proposal = propose(name, run, knobs, allowed_numerics(options.allow))
     for word in _ALLOWED:
         left_out = [key for key, numerics in proposal.left_out.items() if numerics == word]
         if left_out:
@@ -64,7 +64,8 @@ def overridden(plan: Plan, words: list[str], knobs: Mapping[str, Knob]) -> Plan:
     return Plan(checked({**plan.settings, **given}, knobs), None, reasons)
 
 
-def _allowed(text: str) -> set[Numerics]:
+def allowed_numerics(text: str) -> set[Numerics]:
+    """What `--allow` names."""
     from hotlap.discover import pick
     from hotlap.ports.knob import Numerics
 

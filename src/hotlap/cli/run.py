@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotlap.cli._output import add_json_option, check_json_target, write_json
-from hotlap.cli._plans import add_plan_options, overridden, preset_plan, refuse_allow_without_preset
+from hotlap.cli._plans import (
+    add_plan_options,
+    allowed_numerics,
+    overridden,
+    preset_plan,
+    refuse_allow_without_preset,
+)
 from hotlap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from hotlap.seams.catalogue import all_knobs
 
     job = to_job(options.command_words, options.name)
-    plan = _wanted_plan(options, job, all_knobs())
+    plan, bounds = _wanted_plan(options, job, all_knobs())
     if options.skip_bad_samples < 0:
         raise UsageError(
             f"--skip-bad-samples is {options.skip_bad_samples}.", "give a whole number from 0 on"
@@ -63,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         plan,
         options.out,
         _say,
-        options={"skip_bad_samples": options.skip_bad_samples},
+        options={"skip_bad_samples": options.skip_bad_samples, "bounds": bounds},
         quiet_stdout=options.json == "-",
     )
     _tell(ran, folder)
@@ -74,7 +80,10 @@ def run(options: argparse.Namespace) -> int:
     return ran.outcome.exit_code
 
 
-def _wanted_plan(options: argparse.Namespace, job: Job, knobs: Mapping[str, Knob]) -> Plan:
+def _wanted_plan(
+    options: argparse.Namespace, job: Job, knobs: Mapping[str, Knob]
+) -> tuple[Plan, dict[str, list[str]]]:
+    """The plan, and what each of a preset's settings may do to the numbers; what was asked for by name may do all."""
     from hotlap.facts.plan import Plan
     from hotlap.launch.runfolder import profile_of
     from hotlap.seams.plan_file import read_plan
@@ -84,12 +93,17 @@ def _wanted_plan(options: argparse.Namespace, job: Job, knobs: Mapping[str, Knob
         raise UsageError(
             "--plan and --preset exclude each other.", "give one of them, and --set for the rest"
         )
+    bounds: dict[str, list[str]] = {}
     plan = Plan()
     if options.plan:
         plan = read_plan(Path(options.plan), knobs)
     elif options.preset:
         plan = preset_plan(options, profile_of(job), knobs)
-    return overridden(plan, options.set, knobs)
+        bounds = {key: ["bitwise", *allowed_numerics(options.allow)] for key in plan.settings}
+    by_name = {word.partition("=")[0] for word in options.set}
+    return overridden(plan, options.set, knobs), {
+        key: each for key, each in bounds.items() if key not in by_name
+    }
 
 
 def _tell(ran: Ran, folder: Path) -> None:

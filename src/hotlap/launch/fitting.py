@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib
 import json
 import os
 import sys
@@ -22,13 +21,14 @@ from hotlap.seams.fitter import Fitter
 from hotlap.seams.record import Fitted, Record, StepDown, write_record
 from hotlap.seams.telling import told
 
-_SEAMS = ("process", "loader", "model", "optimizer", "distributed", "step", "memory_ladder")
 _ASKED_STEPS = 2
 """Where knobs are only asked, the script is ended after these: what comes with the second step has come by then."""
 
 
 def fit(path: Path, folder: Path) -> Fitter:
     """Called once torch is imported, before the probe's taps: what they see is what the plan has made of it."""
+    from hotlap.seams import installed
+
     passed = json.loads(path.read_text(encoding="utf-8"))
     fitter = Fitter(
         passed["settings"],
@@ -37,8 +37,7 @@ def fit(path: Path, folder: Path) -> Fitter:
         options=passed.get("options", {}),
     )
     fitting = _Fitting(fitter, folder)
-    for name in _SEAMS:
-        boundary.attempt(_install, name, fitter)
+    installed.install(fitter)
     boundary.attempt(fitting.listen)
     return fitter
 
@@ -49,10 +48,6 @@ def let_the_compiler_through(rules: ModuleType) -> None:
         module for name, module in sys.modules.items() if name.startswith(("hotlap.seams", "hotlap.knobs"))
     ]
     rules.BUILTIN_INLINE_WHEN_CALLED.update(each.__file__ for each in ours if each.__file__)
-
-
-def _install(name: str, fitter: Fitter) -> None:
-    importlib.import_module(f"hotlap.seams.{name}").install(fitter)
 
 
 class _Fitting:

@@ -24,7 +24,7 @@ def asked_value(values: Values) -> Any:
     if isinstance(values, Flag):
         return True
     if isinstance(values, Choice):
-        return next((word for word in reversed(values.words) if word not in _AS_IT_IS), None)
+        return next((word for word in reversed(values.words) if word not in _AS_IT_IS), values.words[-1])
     if isinstance(values, Whole):
         return min(max(values.low, _SMALL), values.high)
     return 1 / _SMALL if isinstance(values, Share) else None

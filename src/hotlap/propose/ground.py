@@ -52,6 +52,11 @@ class Ground:
         return max(training, key=lambda each: each.batches, default=None)
 
     @property
+    def draws(self) -> bool:
+        """Whether items are known to draw random numbers, which other workers would draw differently."""
+        return self.loader is not None and self.loader.dataset.draws_random is True
+
+    @property
     def frameworks(self) -> bool:
         """Whether a trainer may be there to take its options."""
         if self.timeline is not None:

@@ -89,13 +89,15 @@ def propose(
     settings: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     left_out: dict[str, Numerics] = {}
-    for knob, setting, reason in PRESETS[preset](Ground(host, timeline, diagnosis)):
-        if knob not in numerics:
+    ground = Ground(host, timeline, diagnosis)
+    for knob, setting, reason in PRESETS[preset](ground):
+        here = Numerics.STATISTICAL if knob == "num-workers" and ground.draws else numerics.get(knob)
+        if here is None:
             continue
-        if numerics[knob] is Numerics.BITWISE or numerics[knob] in allowed:
+        if here is Numerics.BITWISE or here in allowed:
             settings[knob], reasons[knob] = setting, reason
         else:
-            left_out[knob] = numerics[knob]
+            left_out[knob] = here
     return Proposal(Plan(settings, None, reasons), left_out)
 
 

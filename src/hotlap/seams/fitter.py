@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from hotlap.ports.knob import CannotActError, Knob, NotMineError
+from hotlap.ports.knob import CannotActError, Knob, NotMineError, Numerics
 from hotlap.ports.target import Seam, Trainer, Undo
 from hotlap.probe import boundary
 from hotlap.seams.patches import Patches
 from hotlap.seams.record import Fitted, StepDown
 
 __all__ = ["Fitted", "Fitter", "StepDown"]
+
+BOUNDS = "bounds"  # among the options: knob to the classes of numerics that its setting may be of
 
 _ABSENT = {
     Seam.PROCESS: "torch was not imported",
@@ -54,7 +57,7 @@ class Fitter:
         self.notes: dict[str, Any] = {}  # what the parent should know of this process when it has ended
         self.noted: list[Callable[[], None]] = []  # called with each new note
         self.trainers: list[Trainer] = []
-        self.meets: dict[Seam, list[Callable[[Any], None]]] = {}  # who wants to know what was there before
+        self.meets: defaultdict[Seam, list[Callable[[Any], None]]] = defaultdict(list)  # see `meet`
         self._taken: set[str] = set()  # by a trainer's own options
         self._undo: list[tuple[str, Undo]] = []
         self._retired = False
@@ -84,7 +87,7 @@ class Fitter:
 
     def meet(self, seam: Seam, built: Any) -> None:
         """A model or an optimizer that was built before the seams were there, when they are used as a library."""
-        for listener in self.meets.get(seam, ()):
+        for listener in self.meets[seam]:
             boundary.attempt(listener, built)
 
     def unmet(self) -> list[Fitted]:
@@ -156,6 +159,7 @@ class Fitter:
     def _fit(self, knob: Knob, setting: Any, place: str, apply: Callable[[], Undo], target: Any) -> None:
         try:
             numerics = knob.numerics_at(target, setting) if target is not None else knob.numerics
+            self._refuse_beyond_bounds(knob, numerics)
             undo = apply()
         except NotMineError:
             return
@@ -168,6 +172,12 @@ class Fitter:
         else:
             self._keep(knob, undo)
             self.record(Fitted(knob.id, setting, acts=True, place=place, numerics=numerics))
+
+    def _refuse_beyond_bounds(self, knob: Knob, numerics: Numerics) -> None:
+        """A preset's setting may turn out to do more to the numbers here than its knob does elsewhere."""
+        bounds = self.options.get(BOUNDS, {}).get(knob.id)
+        if bounds is not None and numerics not in bounds:
+            raise CannotActError(f"here it is {numerics}, which a preset is not without --allow {numerics}")
 
     def _keep(self, knob: Knob, undo: Undo) -> None:
         if self.asking:

@@ -102,6 +102,7 @@ class Roots:
         self._over = False
 
     def listen(self) -> None:
+        self._fitter.meets[Seam.MODEL].append(self._look)
         self._training.built.append(self._begin)
         self._training.step_ends.append(self._step_made)
         self._training.backward.append(self._backward)

@@ -24,6 +24,7 @@ def install(fitter: Fitter) -> None:
     """Only where the plan has something for this seam: a plan without costs nothing."""
     if not fitter.wants(Seam.OPTIMIZER):
         return
+    fitter.meets[Seam.OPTIMIZER].append(functools.partial(offer, fitter))
     for kind in _family(Optimizer):
         _listen(fitter, kind)
     fitter.wrap(Optimizer, _SUBCLASSED, functools.partial(_around_subclass, fitter))

@@ -9,7 +9,7 @@ from typing import Any
 
 from hotlap.errors import FactError
 from hotlap.facts import codec
-from hotlap.ports.knob import Numerics
+from hotlap.ports.knob import Knob, Numerics
 
 _ENDING = ".fitted.json"
 
@@ -52,15 +52,15 @@ class Record:
     notes: Mapping[str, Any] = field(default_factory=dict)  # of the seams, see memory_ladder
 
 
-def answer(knob: str, fitted: Sequence[Fitted]) -> dict[str, Any]:
+def answer(knob: Knob, fitted: Sequence[Fitted]) -> dict[str, Any]:
     """One word on a knob that was asked at several places: it can act if it can act anywhere."""
-    never = Fitted(knob, None, acts=False, reason="the script ended before it could be asked")
+    never = Fitted(knob.id, None, acts=False, reason="the script ended before it could be asked")
     best = next((each for each in fitted if each.acts), next(iter(fitted), never))
     places = list(dict.fromkeys(each.place for each in fitted if each.acts and each.place))
     return {
-        "knob": knob,
+        "knob": knob.id,
         "acts": best.acts,
-        "place": ", ".join(places) or "the process",
+        "place": ", ".join(places) or f"the {knob.seam}",
         "reason": best.reason,
         "numerics": best.numerics.value,
         "setting": best.setting,

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hotlap.ports.target import Layer, Undo
+from hotlap.ports.target import Layer, Seam, Undo
 from hotlap.probe import boundary
 from hotlap.seams.fitter import Fitter
 
@@ -43,6 +43,7 @@ class Training:
         return bool(self._made[id(optimizer)])
 
     def listen(self, fitter: Fitter) -> None:
+        fitter.meets[Seam.OPTIMIZER].append(self._met)
         fitter.wrap(Optimizer, "__init__", self._around_build)
         fitter.wrap(torch.autograd, "backward", self._around_backward)
         fitter.patches.keep(register_optimizer_step_pre_hook(self._step_begins).remove)
@@ -52,11 +53,14 @@ class Training:
         @functools.wraps(original)
         def built(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
-            self.optimizers.add(optimizer)
-            for listener in [*self.built]:
-                boundary.attempt(listener)
+            self._met(optimizer)
 
         return built
+
+    def _met(self, optimizer: Any) -> None:
+        self.optimizers.add(optimizer)
+        for listener in [*self.built]:
+            boundary.attempt(listener)
 
     def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
