@@ -85,6 +85,7 @@ class StepSeam:
 
     def listen(self) -> None:
         self._feeding.listen(self._fitter, to_growth=True)
+        self._fitter.meets[Seam.OPTIMIZER].append(self._meet)
         wrap = self._fitter.wrap
         wrap(Optimizer, "__init__", self._around_build)
         wrap(Optimizer, "zero_grad", self._around_zero_grad)
