@@ -1,0 +1,19 @@
+"""The fast data path. Names are imported when they are first used (PEP 562), so that this costs nothing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_NAMES = {
+    "CannotCacheError": "hotlap.data.cache.refusal",
+    "materialise": "hotlap.data.cache.materialise",
+}
+
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'hotlap.data' has no attribute '{name}'")
+    return getattr(import_module(_NAMES[name]), name)

@@ -1,0 +1,218 @@
+"""The folder of caches that outlive a run: `.hotlap/cache/` of the working directory, or HOTLAP_CACHE.
+
+A cache is built in a draft folder under a lock, written through to the disk, and then renamed: it is there as a
+whole or not at all. Who reads one holds it, so that nobody makes room by removing it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotlap.data.cache import shape as shapes
+from hotlap.data.cache import witnesses
+from hotlap.data.cache.build import Built
+from hotlap.data.cache.drawer import FolderDrawer
+from hotlap.data.cache.progress import say
+from hotlap.data.cache.store import Layout, Store
+
+INDEX = "index.json"
+NONE = "there is none yet"
+END_BYTES = 1 << 16  # of a part that are compared each time that it is opened, at both ends
+MOST_BYTES = 100 << 30  # of all caches together
+MOST_OF_DISK = 0.5  # of what the caches could have at all
+ASKS_EVERY_S = 0.2
+
+
+@dataclass(frozen=True)
+class Found:
+    """A good cache, held open, with digests of some of its items."""
+
+    store: Store
+    digests: dict[int, bytes]
+
+
+def home() -> Path:
+    """Made when it is missing, and kept out of git."""
+    asked = os.environ.get("HOTLAP_CACHE")
+    folder = Path(asked).expanduser() if asked else Path.cwd() / ".hotlap" / "cache"
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = (folder if asked else folder.parent) / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+    return folder
+
+
+@contextlib.contextmanager
+def locked(folder: Path, key: str) -> Iterator[None]:
+    """Only one process builds a cache; the others wait until it is there. A kill frees the lock."""
+    with (folder / f"{key}.lock").open("a+") as lock:
+        told = False
+        while not _got(lock, fcntl.LOCK_EX):
+            if not told:
+                lock.seek(0)
+                say(f"waiting for process {lock.read().strip() or '?'}, which builds the same cache")
+                told = True
+            time.sleep(ASKS_EVERY_S)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def find(folder: Path, key: str) -> Found | str:
+    """The cache, or why there is none that may be used."""
+    place = folder / key
+    try:
+        index = _index(place)
+        held = (place / INDEX).open()
+        if not _got(held, fcntl.LOCK_SH):
+            return "it is being removed"
+        damaged = _damaged(place, index["parts"])
+        if damaged:
+            return f"its {damaged} is damaged"
+        if path := witnesses.changed([tuple(each) for each in index["files"]]):
+            return f"{path} has changed"
+        os.utime(place / INDEX)
+    except FileNotFoundError:
+        return NONE
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as fault:
+        return f"it cannot be read ({fault})"
+    about = index["layout"]
+    layout = Layout(shapes.from_json(about["shape"]), tuple(about["modes"]), about["count"], about["live"])
+    store = Store(layout, HeldDrawer(place, held))
+    return Found(store, {int(row): bytes.fromhex(digest) for row, digest in index["digests"].items()})
+
+
+class HeldDrawer(FolderDrawer):
+    """Files that are held as long as somebody has this."""
+
+    def __init__(self, folder: Path, held: Any) -> None:
+        super().__init__(folder)
+        self._held = held
+
+    def __reduce__(self) -> tuple[Any, tuple[Path, int]]:
+        return _opened_again, (self.folder, os.fstat(self._held.fileno()).st_ino)
+
+
+def draft(folder: Path, key: str) -> FolderDrawer:
+    """An empty folder to build in; drafts that were left by a kill go. Only under the lock."""
+    for left in folder.glob(f"{key}.draft*"):
+        shutil.rmtree(left, ignore_errors=True)
+    place = folder / f"{key}.draft-{os.getpid()}"
+    place.mkdir()
+    return FolderDrawer(place)
+
+
+def publish(folder: Path, key: str, drawer: FolderDrawer, built: Built, digests: dict[int, bytes]) -> None:
+    """The draft becomes the cache. Only under the lock."""
+    layout = built.layout
+    parts = {name: [*_ends(drawer.path(name)), total] for name, total in built.checksums.items()}
+    index = {
+        "layout": {
+            "shape": shapes.as_json(layout.shape),
+            "modes": layout.modes,
+            "count": layout.count,
+            "live": layout.live,
+        },
+        "parts": parts,
+        "files": built.files,
+        "digests": {str(row): digest.hex() for row, digest in digests.items()},
+    }
+    text = json.dumps(index)
+    drawer.path(INDEX).write_text(json.dumps({"seal": _seal(text), "index": text}))
+    for path in (*drawer.folder.iterdir(), drawer.folder):
+        _write_through(path)
+    shutil.rmtree(folder / key, ignore_errors=True)
+    drawer.folder.rename(folder / key)
+    _write_through(folder)
+
+
+def verify(folder: Path, key: str) -> str:
+    """Reads all of a cache: the first part whose content is not what was written, or nothing."""
+    for name, about in _index(folder / key)["parts"].items():
+        total = 0
+        with (folder / key / name).open("rb") as file:
+            while content := file.read(1 << 24):
+                total = zlib.crc32(content, total)
+        if total != about[3]:
+            return str(name)
+    return ""
+
+
+def make_room(folder: Path, needed: int, most: int = MOST_BYTES) -> None:
+    """Remove caches, those first that were not used for longest, until there is room. Nobody's cache in use goes."""
+    caches = sorted((path.parent for path in folder.glob(f"*/{INDEX}")), key=_used_at)
+    sizes = {cache: sum(part.stat().st_size for part in cache.iterdir()) for cache in caches}
+    total = sum(sizes.values())
+    most = min(most, int((shutil.disk_usage(folder).free + total) * MOST_OF_DISK))
+    for cache in caches:
+        if total + needed <= most:
+            return
+        with contextlib.suppress(OSError), (cache / INDEX).open() as held:
+            if _got(held, fcntl.LOCK_EX):
+                shutil.rmtree(cache, ignore_errors=True)
+                total -= sizes[cache]
+
+
+def _opened_again(folder: Path, number: int) -> FolderDrawer:
+    """In another process: the very same cache, or none."""
+    held = (folder / INDEX).open()
+    if os.fstat(held.fileno()).st_ino != number:
+        raise FileNotFoundError(f"the cache {folder} was built anew by another run")
+    return HeldDrawer(folder, held)
+
+
+def _index(place: Path) -> dict[str, Any]:
+    told = json.loads((place / INDEX).read_text())
+    if _seal(told["index"]) != told["seal"]:
+        raise ValueError("its index is damaged")
+    index: dict[str, Any] = json.loads(told["index"])
+    return index
+
+
+def _damaged(place: Path, parts: dict[str, list[int]]) -> str:
+    return next((name for name, about in parts.items() if _ends(place / name) != about[:3]), "")
+
+
+def _ends(path: Path) -> list[int]:
+    """Size, and checksums of the beginning and the end."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = zlib.crc32(file.read(END_BYTES))
+        file.seek(max(0, size - END_BYTES))
+        return [size, head, zlib.crc32(file.read(END_BYTES))]
+
+
+def _seal(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _write_through(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _used_at(cache: Path) -> float:
+    return (cache / INDEX).stat().st_mtime
+
+
+def _got(file: Any, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
