@@ -33,8 +33,9 @@ class Knob(ABC):
     """One change. The module's docstring is its card: What it does, When it helps, What it costs, Numerics.
 
     `promise` is what guides usually promise for it, as a range of gains, shown beside what was measured.
-    `excludes` are ids of knobs that make no sense in the same plan. `absent` says why the knob cannot act where its
-    seam never comes, and what to do instead; empty where the seam's own words do.
+    `excludes` are ids of knobs that make no sense in the same plan, `follows` those that act before it at the same
+    seam. `absent` says why the knob cannot act where its seam never comes, and what to do instead; empty where the
+    seam's own words do.
     """
 
     id: ClassVar[str]
@@ -43,6 +44,7 @@ class Knob(ABC):
     numerics: ClassVar[Numerics]
     values: ClassVar[Values]
     excludes: ClassVar[frozenset[str]] = frozenset()
+    follows: ClassVar[frozenset[str]] = frozenset()
     promise: ClassVar[tuple[float, float] | None] = None
     absent: ClassVar[str] = ""
 

@@ -41,7 +41,7 @@ class Loader:
     item draws random numbers; `lazy`: whether the sampler draws while it is iterated; `shards`: whether an
     IterableDataset shares its items out among workers; `lengths(n)`: of the first n items, of all with 0, or None
     where they have none. `training` is None where nothing shows what the loader is for. `after` is called with the
-    loader once it is built, `setups` in each of its workers.
+    loader once it is built, `setups` in each of its workers. With `asking` it only matters whether a knob could act.
     """
 
     arguments: dict[str, Any]
@@ -52,6 +52,7 @@ class Loader:
     lengths: Callable[[int], Sequence[int] | None] = lambda _: None
     iterable: bool = False
     training: bool | None = None
+    asking: bool = False
     after: list[Callable[[Any], None]] = field(default_factory=list)
     setups: list[Callable[[], None]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)  # what other knobs of this loader should know

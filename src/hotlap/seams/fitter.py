@@ -69,6 +69,7 @@ class Fitter:
         # A step down may have added a setting of a knob that the plan did not name.
         free = [key for key in self.settings if key not in self._taken and key in self.knobs]
         chosen = [(self.knobs[key], self.settings[key]) for key in free]
+        chosen.sort(key=lambda each: bool(each[0].follows & self.settings.keys()))
         return [(knob, value) for knob, value in chosen if knob.seam is seam]
 
     def offer(self, seam: Seam, target: Any, place: str = "") -> None:

@@ -116,6 +116,7 @@ class _LoaderSeam:
             lengths=once(lambda most: loader_items.lengths(dataset, most)),
             iterable=isinstance(dataset, IterableDataset),
             training=feeds_training(arguments, frame, place),
+            asking=self._fitter.asking,
         )
 
     def _finish(self, loader: Any, own: dict[str, Any], target: Loader, fitted: list[Fitted]) -> None:

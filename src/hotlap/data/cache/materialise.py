@@ -54,10 +54,19 @@ def materialise(dataset: Any, keep: str = "memory") -> Any:
     if known is not None and known.dataset() is dataset and not known.watch.changed():
         return _served(dataset, known.store, known.places, known.watch)
     source, places = source_of(dataset)
+    _require_worth(source)
     store = _in_file(source) if keep == "file" else _in_memory(source)
     watch = Watch(dataset, store.layout.live)
     _remember(dataset, store, places, watch)
     return _served(dataset, store, places, watch)
+
+
+def check(dataset: Any) -> None:
+    """Raises CannotCacheError where it could not be kept in memory; keeps nothing."""
+    if kept_of(dataset) is None:
+        source, _ = source_of(dataset)
+        _require_worth(source)
+        require_memory(needed_bytes(prove(source), source.count))
 
 
 def serve_tensors(dataset: Any) -> Any | None:
@@ -68,6 +77,13 @@ def serve_tensors(dataset: Any) -> Any | None:
         return None
     rows = None if places is None else np.array(source.indices, np.int64)[places]
     return _served(dataset, store_of_tensors(below.tensors), rows, Watch(dataset, False))
+
+
+def _require_worth(source: Source) -> None:
+    if type(source.dataset) is TensorDataset:
+        raise CannotCacheError(
+            "its items are tensors in memory already; `batched-fetch` serves them as they are"
+        )
 
 
 def _served(dataset: Any, store: Store, places: NDArray[np.int64] | None, watch: Watch) -> Any:

@@ -97,7 +97,13 @@ def _descriptors() -> list[tuple[int, str]]:
             reads = fcntl.fcntl(int(link.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
         except OSError:
             continue
-        if plain and reads and target.startswith("/") and not target.startswith(_IGNORED) and "(deleted)" not in target:
+        if (
+            plain
+            and reads
+            and target.startswith("/")
+            and not target.startswith(_IGNORED)
+            and "(deleted)" not in target
+        ):
             found.append((int(link.name), target))
     return found
 

@@ -1,0 +1,97 @@
+"""Make every item once, and serve it from memory after that.
+
+What it does
+    Proves on samples that items come out bit for bit the same (fetched again in another order, under other random
+    states, in another process) and that they draw no random numbers; then makes all of them, in parallel, before the
+    first batch. `memory` keeps them for this run; `file` under `.hotlap/cache/` (or HOTLAP_CACHE), for later runs and
+    for all ranks, under a fingerprint of the dataset's code, parameters and files. Windows that overlap are kept once.
+    Random transforms that a dataset applies last stay live. A dataset that the script changes later is served as is.
+When it helps
+    Items cost CPU time or waiting, and are made again in every epoch. With everything in memory, workers cost more
+    than they bring: let the plan have `num-workers: 0`, and `batched-fetch` beside it.
+What it costs
+    The time of about one epoch of items at the start, spread over all cores, and their size in memory (a quarter of
+    what is free stays free) or on the disk. `memory` is needed once for each rank.
+Numerics
+    None: each item is equal to the one that the dataset makes, in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotlap.cost.memory import fit, free_bytes
+from hotlap.cost.pipeline import cached, predict
+from hotlap.cost.reading import cores_for, load_of, setting_of, training_loader
+from hotlap.facts.diagnosis import Cause
+from hotlap.facts.host import Host
+from hotlap.facts.summary import summarise
+from hotlap.facts.timeline import Stage, Timeline
+from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.ports.target import Loader, Seam, Undo
+from hotlap.ports.values import Choice
+
+
+class CacheDataset(Knob):
+    id = "cache-dataset"
+    relieves = frozenset(
+        {Cause.REPEATED_WORK, Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND, Cause.INPUT_STARVED}
+    )
+    seam = Seam.LOADER
+    numerics = Numerics.BITWISE
+    values = Choice(("memory", "file", "off"))
+
+    def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
+        found = training_loader(timeline)
+        if found is None or found[1].iterable:
+            return ()
+        dataset = found[1].dataset
+        if not dataset.length or dataset.item_bytes is None:
+            return ("memory",)  # `apply` finds out whether it fits
+        held = fit(dataset.length * timeline.world, dataset.item_bytes, free_bytes(timeline, host))
+        return (
+            ("memory", "file")
+            if held.fits and timeline.world > 1
+            else ("memory",)
+            if held.fits
+            else ("file",)
+        )
+
+    def ceiling(self, timeline: Timeline, host: Host) -> float:
+        """Items at the price of a copy, at the brightest; never more than the exposed time of data."""
+        summary = summarise(timeline)
+        found, load = training_loader(timeline), load_of(timeline, summary, host)
+        if found is None or load is None or found[1].iterable:
+            return 0.0
+        now, cores = setting_of(found[1]), cores_for(timeline, host)
+        gain = predict(load, now, now, cores, cached(load)).interval.high
+        return max(0.0, min(summary.share(Stage.DATA), 1.0 - 1.0 / (1.0 + max(0.0, gain))))
+
+    def apply(self, target: Loader, setting: str) -> Undo:
+        if setting == "off":
+            return target.change()
+        from hotlap.data.cache.materialise import check, materialise
+        from hotlap.data.cache.refusal import CannotCacheError
+
+        _require_single_items(target.arguments)
+        dataset = target.arguments["dataset"]
+        try:
+            if target.asking:
+                check(dataset)
+                target.context[self.id] = setting
+                return target.change()
+            return target.change(dataset=materialise(dataset, setting))
+        except CannotCacheError as refusal:
+            raise CannotActError(refusal.what) from refusal
+
+
+def _require_single_items(arguments: dict[str, Any]) -> None:
+    """Without a batch size the sampler may ask for anything, such as many items by one list."""
+    from torch.utils.data import RandomSampler, SequentialSampler
+
+    asked = arguments.get("sampler")
+    alone = arguments.get("batch_size") is None and arguments.get("batch_sampler") is None
+    if alone and asked is not None and type(asked) not in (RandomSampler, SequentialSampler):
+        raise CannotActError(
+            f"the script makes its batches by itself (batch_size=None with {type(asked).__name__})"
+        )
