@@ -21,9 +21,10 @@ class Tally:
     items: int = 0
     fetch_ns: int = 0  # without collate
     collate_ns: int = 0
-    cpu_ns: int = 0
-    queued_ns: int = -1  # of the fetches in which it was asked for, -1 for none
-    asked_cpu_ns: int = 0  # CPU time of those fetches
+    clocked_ns: int = 0  # of the fetches whose CPU time was asked for
+    clocked_cpu_ns: int = 0  # their CPU time
+    queued_ns: int = -1  # what those among them waited for a core that were asked for it, -1 for none
+    asked_cpu_ns: int = 0  # their CPU time
     first: int = -1
     last: int = 0
     spans: list[tuple[int, int, int]] = field(default_factory=list)
@@ -31,6 +32,11 @@ class Tally:
     @property
     def wait_ns(self) -> int:
         return max(0, self.last - self.first - self.fetch_ns - self.collate_ns)
+
+    @property
+    def cpu_ns(self) -> int:
+        """Of all fetches: those whose CPU time was not asked for used as much of their time as the others."""
+        return self.clocked_cpu_ns * self.fetch_ns // self.clocked_ns if self.clocked_ns else 0
 
     @property
     def queued_s(self) -> float | None:
@@ -76,9 +82,9 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
             if current.first >= since:
                 pending.append(current)
         elif code == marks.FETCH_CPU:
-            current.cpu_ns = value
+            current.clocked_ns, current.clocked_cpu_ns = max(1, current.fetch_ns), value
         elif code == marks.FETCH_QUEUED:
-            current.queued_ns, current.asked_cpu_ns = value, current.cpu_ns
+            current.queued_ns, current.asked_cpu_ns = value, current.clocked_cpu_ns
         elif code == marks.LOADER_ID:
             _book(tallies, value, pending)
             pending = []
@@ -124,7 +130,8 @@ def _book(tallies: dict[int, Tally], loader: int, batches: Sequence[Tally]) -> N
         total.items += batch.items
         total.fetch_ns += batch.fetch_ns
         total.collate_ns += batch.collate_ns
-        total.cpu_ns += batch.cpu_ns
+        total.clocked_ns += batch.clocked_ns
+        total.clocked_cpu_ns += batch.clocked_cpu_ns
         if batch.queued_ns >= 0:
             total.queued_ns = max(0, total.queued_ns) + batch.queued_ns
             total.asked_cpu_ns += batch.asked_cpu_ns

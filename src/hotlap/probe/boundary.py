@@ -35,6 +35,8 @@ def contained(function: Callable[P, R]) -> Callable[P, R | None]:
     def quiet(*args: P.args, **kwargs: P.kwargs) -> R | None:
         try:
             return function(*args, **kwargs)
+        except RecursionError:
+            return None  # the script has left no room on the stack, not even to write that down
         except Exception as error:
             record(getattr(function, "__qualname__", "probe"), error)
             return None
@@ -46,6 +48,8 @@ def attempt(function: Callable[..., Any], *args: Any) -> Any:
     """`contained` for a single call, without the price of a wrapper."""
     try:
         return function(*args)
+    except RecursionError:
+        return None
     except Exception as error:
         record(getattr(function, "__qualname__", "probe"), error)
         return None

@@ -8,6 +8,8 @@ operator of torch. That thread also empties the rings, so that a killed process 
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 import threading
 import time
@@ -32,6 +34,7 @@ _FLUSH_EVERY_S = 0.25
 _FIRST_FACTS_S = 1.0
 _LONGEST_FACTS_S = 60.0
 _MOST_LINES = 4096
+_NO_LINE = ["", 0, "", "", ""]
 _MOST_DEPTH = 60
 _LATE = 1.5  # intervals without a look: the ticker is held up by a call into C
 _RARELY = 5  # ticks to one look from beside, which costs the thread a wake-up
@@ -39,6 +42,7 @@ _MOST_MISSED = 1000  # looks that a call into C, which holds the lock, may have 
 _LIMIT_BYTES = 4 << 20
 
 LINE_BITS = 16
+_UNKNOWN = (1 << LINE_BITS) - 1  # no row of the table
 
 
 class Sampler:
@@ -51,7 +55,8 @@ class Sampler:
         self._user = UserCode()
         self._ring = Ring(path, _LIMIT_BYTES, holds_steps=False)
         self._lines: dict[tuple[str, int, str, str, str], int] = {}
-        self._table: list[list[Any]] = []
+        self._table: dict[int, list[Any]] = {}
+        self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # held while sampling goes on
         self._watched = 0
@@ -63,6 +68,7 @@ class Sampler:
         self._ring.reopen(path)
         self._lines.clear()
         self._table.clear()
+        self._numbers = itertools.count()
         self._thread = None
         self._ticker.forget()
         self._begin()
@@ -83,12 +89,14 @@ class Sampler:
         if self._thread is None:
             self._looked_at = time.perf_counter_ns()
             self._pace = _Pace()
-            if thread == threading.main_thread().ident:
-                boundary.attempt(self._ticker.start, self._pace.interval)
             self._gate = threading.Lock()
             self._gate.acquire()
             self._thread = threading.Thread(target=self._run, args=(self._gate,), name="hotlap", daemon=True)
             self._thread.start()
+        if thread == threading.main_thread().ident:
+            boundary.attempt(self._ticker.start, self._pace.interval)
+        else:
+            boundary.attempt(self._ticker.stop)
 
     def stop(self) -> None:
         """The next batch or step starts it again."""
@@ -101,7 +109,9 @@ class Sampler:
 
     def facts(self) -> dict[str, Any]:
         self._ring.flush()
-        return {"lines": self._table, "cpu_ns": self._cpu_ns, "samples": self._ring.count}
+        rows = self._table.copy()
+        table = [rows.get(number, _NO_LINE) for number in range(max(rows, default=-1) + 1)]
+        return {"lines": table, "cpu_ns": self._cpu_ns, "samples": self._ring.count}
 
     def _run(self, gate: threading.Lock) -> None:
         pace, spent = self._pace, 0
@@ -135,7 +145,7 @@ class Sampler:
 
     def _look_from_beside(self) -> None:
         moment = time.perf_counter_ns()
-        if self._ticker.ticks and moment - self._looked_at < self._pace.interval * 1e9 * _LATE:
+        if not self._ticker.yields() and moment - self._looked_at < self._pace.interval * 1e9 * _LATE:
             return
         frame = sys._current_frames().get(self._watched)
         if frame is not None:
@@ -163,10 +173,11 @@ class Sampler:
         )
         line = self._lines.get(key)
         if line is None:
-            line = len(self._table)
-            if line < _MOST_LINES:
-                self._lines[key] = line
-                self._table.append(describe(frame, callee, leaf.f_code))
+            if len(self._lines) >= _MOST_LINES:
+                return _UNKNOWN
+            # Both may meet a new line at once: a number is given in one step, and never twice.
+            line = self._lines.setdefault(key, next(self._numbers))
+            self._table[line] = describe(frame, callee, leaf.f_code)
         return line
 
     def _blamed(self, leaf: FrameType) -> tuple[FrameType, str]:
@@ -219,5 +230,6 @@ def line_of(frame: FrameType) -> int:
 
 def describe(frame: FrameType, callee: str, leaf: CodeType) -> list[Any]:
     """A line as plain data: file, line, function, callee, innermost function. Its text is read later, outside."""
-    inner = f"{Path(leaf.co_filename).stem}.{leaf.co_qualname}"
+    # As plain as can be: a tick may come inside a compiled region, where the compiler looks at each call.
+    inner = f"{leaf.co_filename.rpartition(os.sep)[2].removesuffix('.py')}.{leaf.co_qualname}"
     return [frame.f_code.co_filename, line_of(frame), frame.f_code.co_qualname, callee, inner]

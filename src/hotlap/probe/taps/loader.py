@@ -80,8 +80,9 @@ class LoaderTap:
             self._met(reader.loader, batch)
         if self.session.feed is not None:
             self.session.feed.gave(reader.loader, batch, iterator)
+        append = self.session.append
         for value, code in reader.read(batch):
-            self.session.fact(value, code)
+            append(value << 8 | code)
 
     def exhausted(self, iterator: Any) -> None:
         reader = self.iterators.get(iterator)

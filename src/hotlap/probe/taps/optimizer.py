@@ -33,9 +33,18 @@ class OptimizerTap:
         self.portraits: list[dict[str, Any]] = []
         self.made: Counter[int] = Counter()
         self.latest = self.before = -1  # the numbers of the last two that stepped
+        self._recent: Callable[[], Optimizer | None] = lambda: None
+        self._recent_number = -1
         self.open = self.depth = 0  # identity of the optimizer under way, and its steps inside its own step
 
     def number(self, optimizer: Optimizer) -> int:
+        if (
+            self._recent() is not optimizer
+        ):  # most scripts have one optimizer; asking the dictionary is dearer
+            self._recent, self._recent_number = weakref.ref(optimizer), self._look_up(optimizer)
+        return self._recent_number
+
+    def _look_up(self, optimizer: Optimizer) -> int:
         known = self.numbers.get(optimizer)
         if known is None:
             # Not the number of those that are alive: one that has gone would give its number to another.

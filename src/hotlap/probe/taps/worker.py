@@ -22,7 +22,8 @@ from hotlap.probe.session import Session, now
 
 _cpu = time.thread_time_ns
 _COLLATE_IN, _COLLATE_OUT = marks.enter(Kind.COLLATE), marks.leave(Kind.COLLATE)
-_QUEUED_EVERY = 4  # fetches: asking the scheduler takes microseconds
+_CLOCK_EVERY = 8  # fetches: asking for CPU time and for waits takes microseconds
+_DEAR_NS = 1_000_000  # a fetch that takes so long is asked every time, which it does not notice
 
 
 def install(session: Session) -> None:
@@ -36,28 +37,36 @@ def _around_fetch(session: Session, original: Callable[..., Any]) -> Callable[..
     enter, leave = marks.enter(Kind.FETCH), marks.leave(Kind.FETCH)
     queue, numbers = RunQueue(), itertools.count()
     os.register_at_fork(after_in_child=queue.forget)
+    dear = False
 
     @functools.wraps(original)
     def fetched(self: Any, index: Any) -> Any:
-        if type(self.collate_fn) is not _ListenedCollate:
-            self.collate_fn = _ListenedCollate(self.collate_fn, session)
-        queued = None if next(numbers) % _QUEUED_EVERY else boundary.attempt(queue.waited_ns)
-        append((now() - origin) << 8 | enter)
-        started = _cpu()
+        nonlocal dear
+        collate = self.collate_fn
+        if type(collate) is not _ListenedCollate:
+            collate = self.collate_fn = _ListenedCollate(collate, session)
+        collate.clocked = clocked = next(numbers) % _CLOCK_EVERY == 0 or dear
+        queued = boundary.attempt(queue.waited_ns) if clocked else None
+        entered = now()
+        append((entered - origin) << 8 | enter)
+        started = _cpu() if clocked else 0
         try:
             batch = original(self, index)
         except BaseException:  # the end of a stream too: it brought no batch
             append((now() - origin) << 8 | leave)
             raise
-        used = _cpu() - started
-        own = max(0, used - self.collate_fn.take_cpu())
-        append((now() - origin) << 8 | leave)
-        append((self.collate_fn.items if self.auto_collation else 1) << 8 | marks.ITEMS)
-        append(own << 8 | marks.FETCH_CPU)
-        if queued is not None:
-            # Items and collating waited for a core in proportion to what they used of it.
-            waited = (boundary.attempt(queue.waited_ns) or queued) - queued
-            append(waited * own // max(1, used) << 8 | marks.FETCH_QUEUED)
+        used = _cpu() - started if clocked else 0
+        left = now()
+        dear = left - entered > _DEAR_NS
+        append((left - origin) << 8 | leave)
+        append((collate.items if self.auto_collation else 1) << 8 | marks.ITEMS)
+        if clocked:
+            own = max(0, used - collate.take_cpu())
+            append(own << 8 | marks.FETCH_CPU)
+            if queued is not None:
+                # Items and collating waited for a core in proportion to what they used of it.
+                waited = (boundary.attempt(queue.waited_ns) or queued) - queued
+                append(waited * own // max(1, used) << 8 | marks.FETCH_QUEUED)
         return batch
 
     return fetched
@@ -71,15 +80,17 @@ class _ListenedCollate:
         self._append, self._origin = session.append, session.origin
         self._cpu_ns = 0
         self.items = 1  # of the last batch
+        self.clocked = True  # whether its CPU time is asked for
 
     def __call__(self, items: Any) -> Any:
         self.items = len(items) if isinstance(items, list) else 1
         self._append((now() - self._origin) << 8 | _COLLATE_IN)
-        started = _cpu()
+        started = _cpu() if self.clocked else 0
         try:
             return self._collate(items)
         finally:
-            self._cpu_ns += _cpu() - started
+            if self.clocked:
+                self._cpu_ns += _cpu() - started
             self._append((now() - self._origin) << 8 | _COLLATE_OUT)
 
     def take_cpu(self) -> int:
