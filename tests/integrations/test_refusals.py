@@ -1,0 +1,185 @@
+"""What trainers cannot take is refused with its reason, or left to the seams; the training itself goes on."""
+
+import sys
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from hotlap.integrations import hf_trainer, mmengine
+from hotlap.integrations.lightning import Lightning
+from hotlap.ports.knob import CannotActError
+from hotlap.seams import step
+from hotlap.seams.catalogue import some_knobs
+from hotlap.seams.fitter import Fitter
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import lightning.pytorch as L
+    from lightning.pytorch.callbacks import Callback, GradientAccumulationScheduler, ModelCheckpoint
+    from lightning.pytorch.plugins.precision import Precision
+
+
+@pytest.fixture
+def fitted():
+    made = []
+
+    def fit(**settings):
+        plan = {key.replace("_", "-"): value for key, value in settings.items()}
+        fitter = Fitter(plan, some_knobs(plan))
+        step.install(fitter)
+        Lightning().offer(sys.modules["lightning.pytorch.trainer.trainer"], fitter)
+        made.append(fitter)
+        return fitter
+
+    yield fit
+    for fitter in made:
+        fitter.undo()
+
+
+class Net(L.LightningModule):
+    def __init__(self, manual=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 1)
+        self.automatic_optimization = not manual
+        self.changes = 0
+
+    def training_step(self, batch, index):
+        loss = nn.functional.mse_loss(self.net(batch[0]), batch[1])
+        if not self.automatic_optimization:
+            before = self.net.weight.clone()
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+            self.changes += not torch.equal(before, self.net.weight)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def fit(module, **options):
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=1, **quiet, **options)
+    trainer.fit(module, DataLoader(data, batch_size=4))
+    return trainer
+
+
+def only(fitter):
+    (record,) = fitter.fitted
+    return record
+
+
+@pytest.mark.filterwarnings("ignore")
+class TestLightning:
+    def test_manual_optimization_is_left_to_the_step(self, fitted):
+        fitter = fitted(accumulate=4)
+        module = Net(manual=True)
+        assert fit(module, enable_checkpointing=False).accumulate_grad_batches == 1
+        assert module.changes == 2  # of eight batches
+        assert (only(fitter).acts, only(fitter).place) == (True, "")
+
+    def test_a_second_fit_is_not_changed_twice(self, fitted):
+        fitted(accumulate=2)
+        module = Net()
+        trainer = fit(module, enable_checkpointing=False)
+        trainer.fit_loop.max_epochs = 2
+        trainer.fit(module, DataLoader(TensorDataset(torch.randn(8, 4), torch.randn(8, 1)), batch_size=4))
+        assert trainer.accumulate_grad_batches == 2
+
+    def test_a_schedule_of_accumulation_decides(self, fitted):
+        fitter = fitted(accumulate=2)
+        fit(Net(), enable_checkpointing=False, callbacks=[GradientAccumulationScheduler({0: 3})])
+        assert "GradientAccumulationScheduler" in only(fitter).reason
+
+    def test_checkpoints_that_follow_a_figure_come_with_validation(self, fitted, tmp_path):
+        fitter = fitted(checkpoint_every=2)
+        fit(Net(), callbacks=[ModelCheckpoint(tmp_path, monitor="val")])
+        assert "validate-every" in only(fitter).reason
+
+    def test_without_a_users_callback_there_is_nothing_to_thin(self, fitted):
+        fitter = fitted(monitor_budget=0.1)
+        fit(Net(), enable_checkpointing=False, callbacks=[Callback()])
+        assert "no callback of the script's own" in only(fitter).reason
+
+    def test_a_precision_plugin_of_the_script_stays(self, fitted):
+        fitter = fitted(precision="bf16-mixed")
+        fit(Net(), enable_checkpointing=False, plugins=[Precision()])
+        assert "precision plugin" in only(fitter).reason
+
+    def test_wrong_arguments_are_lightnings_to_refuse(self, fitted):
+        fitted(log_every=2)
+        with pytest.raises(TypeError, match="no_such_option"):
+            L.Trainer(no_such_option=1)
+
+
+def training_arguments(**values):
+    defaults = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": False}
+    return SimpleNamespace(**{**defaults, "eval_steps": None, "save_steps": 500, **values})
+
+
+class TestHuggingFace:
+    def test_a_script_that_never_evaluates_does_not_begin_to(self):
+        with pytest.raises(CannotActError, match="does not evaluate"):
+            hf_trainer._validate_every(training_arguments(eval_strategy="no"), 10)
+
+    def test_a_script_that_never_saves_does_not_begin_to(self):
+        with pytest.raises(CannotActError, match="no checkpoints"):
+            hf_trainer._checkpoint_every(training_arguments(save_strategy="no"), 10)
+
+    def test_the_best_model_is_saved_with_each_evaluation(self):
+        given = training_arguments(load_best_model_at_end=True)
+        with pytest.raises(CannotActError, match="validate-every"):
+            hf_trainer._checkpoint_every(given, 10)
+        undo = hf_trainer._validate_every(given, 10)
+        assert (given.eval_strategy, given.eval_steps, given.save_strategy, given.save_steps) == (
+            "steps",
+            10,
+        ) * 2
+        undo()
+        assert given == training_arguments(load_best_model_at_end=True)
+
+    def test_several_evaluation_sets_are_cut_each_and_streams_are_not(self):
+        given = {"eval_dataset": {"one": Subset(range(100), range(100)), "two": [1, 2, 3]}}
+        undo = hf_trainer._limit_validation(given, 0.1)
+        assert [len(each) for each in given["eval_dataset"].values()] == [10, 1]
+        undo()
+        assert len(given["eval_dataset"]["two"]) == 3
+        with pytest.raises(CannotActError, match="stream"):
+            hf_trainer._limit_validation({"eval_dataset": iter(())}, 0.1)
+        with pytest.raises(CannotActError, match="no evaluation set"):
+            hf_trainer._limit_validation({}, 0.1)
+
+
+class TestMMEngine:
+    def test_several_optimizers_are_refused(self):
+        several = {"optim_wrapper": {"generator": {"optimizer": {}}, "discriminator": {"optimizer": {}}}}
+        with pytest.raises(CannotActError, match="several optimizers"):
+            mmengine.MMEngine()._accumulate(several, {}, 2)
+
+    def test_precision_is_the_wrapper_of_the_optimizer(self):
+        given = {"optim_wrapper": {"optimizer": {"type": "SGD"}, "type": "OptimWrapper"}}
+        undo = mmengine._precision(given, "16-mixed")
+        assert given["optim_wrapper"]["type"] == "AmpOptimWrapper"
+        assert given["optim_wrapper"]["dtype"] == "float16"
+        mmengine._precision(given, "32")
+        assert given["optim_wrapper"] == {"optimizer": {"type": "SGD"}, "type": "OptimWrapper"}
+        undo()
+        assert given["optim_wrapper"]["type"] == "OptimWrapper"
+        with pytest.raises(CannotActError, match="MyWrapper"):
+            mmengine._precision({"optim_wrapper": {"type": "MyWrapper"}}, "bf16-mixed")
+
+    def test_a_runner_that_scales_by_itself_is_left_to(self):
+        with pytest.raises(CannotActError, match="auto_scale_lr"):
+            mmengine._scales_by_itself("linear")
+
+    def test_hooks_that_are_not_there(self):
+        with pytest.raises(CannotActError, match="no LoggerHook"):
+            mmengine._log_every(SimpleNamespace(_hooks=[]), 5)
