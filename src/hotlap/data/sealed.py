@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.errors import FactError
-from hotlap.facts.codec import SCHEMA, check_schema, from_plain, to_plain, write_text
+from hotlap.facts.codec import SCHEMA, check_schema, from_plain, to_plain
 
 SEAL = "pack.json"
 CHECKSUMS = "checksums.npy"
@@ -46,9 +46,10 @@ class Seal:
     template: Any = None
 
 
-def write_seal(folder: Path, seal: Seal) -> None:
+def seal_text(seal: Seal) -> str:
+    """pack.json; it holds a checksum of itself."""
     plain = {"schema": SCHEMA, **to_plain(seal)}
-    write_text(folder / SEAL, json.dumps({**plain, "seal": _digest(plain)}, indent=1) + "\n")
+    return json.dumps({**plain, "seal": _digest(plain)}, indent=1) + "\n"
 
 
 def read_seal(folder: Path) -> Seal | None:

@@ -82,9 +82,9 @@ class ShardFormat(ABC):
         """Whether a shard that nobody described is of this format."""
         return path.suffix == self.suffix
 
-    def finish(self, folder: Path, shards: Sequence[str]) -> list[str]:
-        """Write what belongs to all shards together; returns the names of the files."""
-        return []
+    def together(self, folder: Path, shards: Sequence[str]) -> dict[str, str]:
+        """Text files that belong to all shards together, by name."""
+        return {}
 
     def hints(self, folder: Path, shards: Sequence[str]) -> dict[str, str]:
         """How other tools name these shards, for the user to copy."""

@@ -39,10 +39,9 @@ class Nemo(ShardFormat):
     def recognises(self, path: Path) -> bool:
         return super().recognises(path) and (path.parent / NEMO_MANIFEST).exists()
 
-    def finish(self, folder: Path, shards: Sequence[str]) -> list[str]:
+    def together(self, folder: Path, shards: Sequence[str]) -> dict[str, str]:
         pieces = [_piece(folder / each).read_text(encoding="utf-8") for each in shards]
-        write_text(folder / NEMO_MANIFEST, "".join(pieces))
-        return [NEMO_MANIFEST]
+        return {NEMO_MANIFEST: "".join(pieces)}
 
     def hints(self, folder: Path, shards: Sequence[str]) -> dict[str, str]:
         span = f"_OP_0..{len(shards) - 1}_CL_"

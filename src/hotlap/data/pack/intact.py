@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hotlap.data.decode_audio import plain_wav
 from hotlap.data.samples import SampleError
 
+_WAV_HEAD = 44
 _TAIL = 2**16
 """Cameras append notes of their own after the end of a JPEG, but no long ones."""
 
@@ -23,6 +24,8 @@ def _none(_: bytes) -> str:
 
 
 def _wav(content: bytes) -> str:
+    if len(content) < _WAV_HEAD:
+        return "it is cut off"
     try:
         plain_wav(memoryview(content))
     except SampleError as error:

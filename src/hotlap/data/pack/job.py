@@ -78,7 +78,7 @@ def split(weights: Sequence[int], shards: int | None) -> tuple[int, ...]:
     """Bounds of shards of about equal bytes, none empty."""
     count, total = len(weights), sum(weights)
     wanted = shards or max(1, math.ceil(total / SHARD_BYTES))
-    if shards and not 0 < shards <= count:
+    if shards is not None and not 0 < shards <= count:
         raise UsageError(
             f"{count} samples cannot fill {shards} shards.", f"choose --shards from 1 to {count}"
         )

@@ -16,9 +16,9 @@ from hotlap.data.pack.place import Place
 from hotlap.data.pack.pool import carry_out
 from hotlap.data.pack.sources import open_source
 from hotlap.data.pack.work import Task, Tell, joined_moments
-from hotlap.data.sealed import CHECKSUMS, Seal, Shard, Written, file_digest, read_seal, write_seal
+from hotlap.data.sealed import CHECKSUMS, SEAL, Seal, Shard, Written, file_digest, read_seal, seal_text
 from hotlap.errors import UsageError
-from hotlap.facts.codec import from_plain, write_text
+from hotlap.facts.codec import from_plain
 
 NORMALISATION = "normalisation.json"
 CarryOut = Callable[[Job, Path, Sequence[Task], Tell], None]
@@ -61,7 +61,7 @@ def pack(order: Order, folder: Path, progress: Progress, carry: CarryOut = carry
             _carry_out(place, job, "moments", progress, carry)
         _carry_out(place, job, "shard", progress, carry)
         names = [form.name(number) for number in range(job.shards)]
-        seal = _sealed(place, job, form.finish(folder, names))
+        seal = _sealed(place, job, form.together(folder, names))
         place.close()
     return Packed(seal, kept, restarted)
 
@@ -88,20 +88,23 @@ def _carry_out(place: Place, job: Job, kind: str, progress: Progress, carry: Car
         carry(job, place.folder, to_do, progress.tell)
 
 
-def _sealed(place: Place, job: Job, more: Sequence[str]) -> Seal:
+def _sealed(place: Place, job: Job, texts: dict[str, str]) -> Seal:
     """Write what belongs to all shards together, and the seal last."""
     notes: list[dict[str, Any]] = [place.note(Task("shard", number).note) for number in range(job.shards)]
-    np.save(place.folder / CHECKSUMS, np.asarray([crc for note in notes for crc in note["crcs"]], np.uint32))
-    names = [*more, CHECKSUMS]
-    place.write_note("placed-together", [*names, NORMALISATION])
-    if job.order.normalise:
-        write_text(place.folder / NORMALISATION, json.dumps(_figures(place, job), indent=1) + "\n")
-        names.append(NORMALISATION)
     files = {name: from_plain(Written, each, name) for note in notes for name, each in note["files"].items()}
-    files |= {name: file_digest(place.folder / name) for name in names}
+    if job.order.normalise:
+        texts = {**texts, NORMALISATION: json.dumps(_figures(place, job), indent=1) + "\n"}
+    draft = place.draft("together")
+    for name, text in texts.items():
+        (draft / name).write_text(text, encoding="utf-8")
+    np.save(draft / CHECKSUMS, np.asarray([crc for note in notes for crc in note["crcs"]], np.uint32))
+    files |= {path.name: file_digest(path) for path in sorted(draft.iterdir())}
+    place.move_in(draft, "together")
     shards = tuple(Shard(note["name"], len(note["crcs"])) for note in notes)
     seal = Seal(job.order.format, job.identity, job.order.source, job.samples, shards, files, job.template)
-    write_seal(place.folder, seal)
+    draft = place.draft("seal")
+    (draft / SEAL).write_text(seal_text(seal), encoding="utf-8")
+    place.move_in(draft, "seal")
     return seal
 
 
