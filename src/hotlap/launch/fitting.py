@@ -27,7 +27,7 @@ _ASKED_STEPS = 2
 
 def fit(path: Path, folder: Path) -> Fitter:
     """Called once torch is imported, before the probe's taps: what they see is what the plan has made of it."""
-    from hotlap.seams import installed
+    from hotlap.seams import installed, memory_ladder
 
     passed = json.loads(path.read_text(encoding="utf-8"))
     fitter = Fitter(
@@ -38,6 +38,7 @@ def fit(path: Path, folder: Path) -> Fitter:
     )
     fitting = _Fitting(fitter, folder)
     installed.install(fitter)
+    boundary.attempt(memory_ladder.install, fitter)
     boundary.attempt(fitting.listen)
     return fitter
 

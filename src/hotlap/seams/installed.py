@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hotlap.probe import boundary
-from hotlap.seams import distributed, loader, memory_ladder, model, optimizer, process, step
+from hotlap.seams import distributed, loader, model, optimizer, process, step
 from hotlap.seams.fitter import Fitter
 
 # The process first: what its knobs switch must hold before anything is built.
-_SEAMS = (process, loader, model, optimizer, distributed, step, memory_ladder)
+_SEAMS = (process, loader, model, optimizer, distributed, step)
 
 
 def install(fitter: Fitter) -> None:

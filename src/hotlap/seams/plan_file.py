@@ -14,16 +14,17 @@ from hotlap.errors import FactError, UsageError
 from hotlap.facts import codec
 from hotlap.facts.plan import PLAN_SCHEMA, Plan, Proof
 from hotlap.ports.knob import Knob
+from hotlap.seams.catalogue import all_knobs
 from hotlap.seams.plan import checked
 
 _KEYS = ("hotlap", "settings", "proof")
 _WIDTH = 96
 
 
-def read_plan(path: Path, knobs: Mapping[str, Knob]) -> Plan:
-    """A plan whose every line holds; anything else is refused with the file's name and a remedy."""
+def read_plan(path: Path | str, knobs: Mapping[str, Knob] | None = None) -> Plan:
+    """A plan whose every line holds for these knobs, or for all there are; else it is refused with a remedy."""
     try:
-        return plan_of(_loaded(path), knobs)
+        return plan_of(_loaded(Path(path)), all_knobs() if knobs is None else knobs)
     except UsageError as error:
         raise FactError(f"{path}: {error.what}", error.remedy) from None
 
