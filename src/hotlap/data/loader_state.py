@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from hotlap.data import loader_seeds as seeds
@@ -22,7 +23,7 @@ def at_start(loader: DataLoader[Any]) -> dict[str, Any]:
     """To be taken before an epoch begins."""
     return {
         "random": seeds.states(),
-        "generator": loader.generator.get_state() if loader.generator is not None else None,
+        "generators": {name: part.generator.get_state() for name, part in _drawing(loader)},
         "epochs": {name: part.epoch for name, part in _counting(loader)},
     }
 
@@ -45,8 +46,9 @@ def as_at_start(loader: DataLoader[Any], start: Mapping[str, Any]) -> Iterator[N
     """The generators that samplers draw from are as they were; afterwards the global ones are the script's again."""
     script = seeds.states()
     seeds.restore(start["random"])
-    if loader.generator is not None and start["generator"] is not None:
-        loader.generator.set_state(start["generator"])
+    for name, part in _drawing(loader):
+        if name in start["generators"]:
+            part.generator.set_state(start["generators"][name])
     for name, part in _counting(loader):
         part.set_epoch(start["epochs"].get(name, part.epoch))
     try:
@@ -55,13 +57,24 @@ def as_at_start(loader: DataLoader[Any], start: Mapping[str, Any]) -> Iterator[N
         seeds.restore(script)
 
 
+def _parts(loader: DataLoader[Any]) -> Iterator[tuple[str, Any]]:
+    yield "loader", loader
+    yield "sampler", loader.sampler
+    yield "batch_sampler", loader.batch_sampler
+    yield "inner", getattr(loader.batch_sampler, "sampler", None)
+
+
+def _drawing(loader: DataLoader[Any]) -> Iterator[tuple[str, Any]]:
+    """Samplers with a generator of their own."""
+    return (
+        each for each in _parts(loader) if isinstance(getattr(each[1], "generator", None), torch.Generator)
+    )
+
+
 def _counting(loader: DataLoader[Any]) -> Iterator[tuple[str, Any]]:
     """Samplers that count epochs, as DistributedSampler does."""
-    inner = getattr(loader.batch_sampler, "sampler", None)
-    for name, part in (
-        ("sampler", loader.sampler),
-        ("batch_sampler", loader.batch_sampler),
-        ("inner", inner),
-    ):
-        if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int):
-            yield name, part
+    return (
+        each
+        for each in _parts(loader)
+        if hasattr(each[1], "set_epoch") and isinstance(getattr(each[1], "epoch", None), int)
+    )

@@ -16,7 +16,7 @@ from hotlap.units import duration, rate, share, size
 
 IN_PROCESS, THREADS, PROCESSES = "in-process", "threads", "processes"
 WORTH = 1.1  # a change must promise this much before it is tried ...
-BETTER = 1.03  # ... and must then have been measured to bring this much
+BETTER = 1.05  # ... and must then have been measured to bring this much
 GIL_FREE = 1.3  # two threads that are so much faster than one do let go of the GIL
 WAITS = 0.03  # share of its time that a consumer may wait without anything being done about it
 BUSY = 0.8  # workers that are busier than this are too few; else batches come too irregularly
@@ -204,7 +204,7 @@ def _suits(way: str, look: Window, limits: Limits, story: Story) -> Generator[Tr
 
 
 def _threads_help(look: Window, story: Story) -> Generator[Trial, Window, bool]:
-    duo = yield Trial(Setting(THREADS, 2, 4), 6)
+    duo = yield Trial(Setting(THREADS, 2, 4), 8)
     if not duo.batches:
         return False  # taken back meanwhile, and told
     faster = 2 * look.wall / duo.wall if duo.wall else 0.0
@@ -269,7 +269,10 @@ def _why(look: Window, limits: Limits) -> str:
 
 
 def _more(setting: Setting, look: Window, limits: Limits) -> Setting:
-    workers = min(_most(setting.way, look, limits), max(setting.workers + 1, setting.workers * 3 // 2))
+    most = _most(setting.way, look, limits)
+    if look.cpu_share < 0.7:  # what was seen without contention says little: as long as it is measured to pay
+        most = min(MOST[setting.way], limits.budget.ram // max(1, 2 * look.size))
+    workers = min(most, max(setting.workers + 1, setting.workers * 3 // 2))
     grown = _sized(setting.way, max(workers, setting.workers), look, limits)
     return replace(grown, ahead=max(grown.ahead, setting.ahead)) if workers > setting.workers else setting
 
