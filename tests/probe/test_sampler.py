@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -12,7 +14,7 @@ import pytest
 
 from hotlap.diagnose.gather import read_integers
 from hotlap.probe.ring import Ring
-from hotlap.probe.sampler import LINE_BITS, Sampler
+from hotlap.probe.sampler import LINE_BITS, Sampler, describe
 
 UNTIL_S = 20  # a limit that turns a hang into a failure
 
@@ -123,14 +125,57 @@ def test_it_can_be_stopped_and_started_again(sampler):
 
 
 def test_more_lines_than_it_can_hold_are_not_put_under_the_name_of_another(sampler, monkeypatch):
-    monkeypatch.setattr("hotlap.probe.sampler._MOST_LINES", 2)
-    sampler._table += [["a.py", 1, "a", "", "a.a"], ["b.py", 1, "b", "", "b.b"]]
+    monkeypatch.setattr("hotlap.probe.sampler._MOST_LINES", 1)
+    sampler._line_of(sys._getframe())
     sampler.start(threading.get_ident())
     wait_for(lambda: taken(sampler))
     sampler.stop()
-    sampler.facts()
+    assert len(sampler.facts()["lines"]) == 1
     rows = {sample & ((1 << LINE_BITS) - 1) for sample in read_integers(sampler._ring.path)}
-    assert rows == {2}, "a row that is not in the table: its samples count to no line"
+    assert rows == {(1 << LINE_BITS) - 1}, "a row that is not in the table: its samples count to no line"
+
+
+def test_a_line_that_two_threads_meet_at_once_has_one_number(sampler, monkeypatch):
+    """One describes a new line when the other, a tick, meets it too."""
+    frame, real = sys._getframe(), describe
+
+    def interrupted(*args):
+        monkeypatch.setattr("hotlap.probe.sampler.describe", real)
+        sampler._line_of(sys._getframe())
+        assert sampler._line_of(frame) == 0
+        return real(*args)
+
+    monkeypatch.setattr("hotlap.probe.sampler.describe", interrupted)
+    assert sampler._line_of(frame) == 0
+    table = sampler.facts()["lines"]
+    assert [row[2].rpartition(".")[2] for row in table] == [frame.f_code.co_name, "interrupted"]
+
+
+def test_training_that_moves_to_another_thread_takes_the_ticks_off_the_main_thread(sampler):
+    sampler.start(threading.get_ident())
+    started = sampler._ticker.ticks
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    sampler.start(other.ident)
+    assert not sampler._ticker.ticks
+    sampler.start(threading.get_ident())
+    assert sampler._ticker.ticks == started == (sys.platform == "linux")
+    stop.set()
+    other.join()
+
+
+def test_where_the_script_takes_the_signal_lines_are_still_met(sampler):
+    sampler.start(threading.get_ident())
+    theirs = []
+    before = signal.signal(signal.SIGURG, lambda *_: theirs.append(1))
+    wait_for(lambda: not sampler._ticker.ticks)
+    met, called = taken(sampler), len(theirs)
+    wait_for(lambda: taken(sampler) > met + 5)
+    assert len(theirs) == called, "the script's own function is not called by a timer of ours"
+    sampler.stop()
+    assert signal.getsignal(signal.SIGURG) is not before, "the script's function stays"
+    signal.signal(signal.SIGURG, signal.SIG_DFL)
 
 
 def test_a_deep_stack_of_libraries_is_no_fault(sampler):
