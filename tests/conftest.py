@@ -110,3 +110,47 @@ def _of_torch() -> list[Any]:
     functions += [torch.set_anomaly_enabled, torch.use_deterministic_algorithms, profiler.profile.__enter__]
     hooks = [list(_global_optimizer_pre_hooks), list(_global_optimizer_post_hooks)]
     return [*functions, *hooks, "__init_subclass__" in vars(Optimizer)]
+
+
+@pytest.fixture
+def compute_host() -> Callable[..., Any]:
+    """A machine with a C++ compiler; words of a GPU give it one."""
+    from hotlap.facts.host import Gpu, Host
+
+    def make(**changes: Any) -> Host:
+        words = {key: changes.pop(key) for key in ("bf16", "tf32", "tensor_cores") if key in changes}
+        gpus = (Gpu("a gpu", 2**34, **words),) if words else ()
+        plain: dict[str, Any] = {"compiler": "/usr/bin/g++", "python_headers": True, "gpus": gpus}
+        return Host("Linux", "a cpu", 4, 4, 2**35, 2**34, None, None, "fork", **(plain | changes))
+
+    return make
+
+
+@pytest.fixture
+def compute_timeline() -> Callable[..., Any]:
+    """Steps of 100 ms: 80 in forward and backward, 20 in the optimizer. Words are those of `Runtime`, and a few more."""
+    from hotlap.facts import timeline as facts
+    from hotlap.facts.timeline import Stage
+
+    def make(device: str = "cpu", compiled: bool = False, **words: Any) -> facts.Timeline:
+        ops, optimizers = words.pop("ops", ()), words.pop("optimizers", ())
+        operators = tuple(facts.Operator(name, "", "float32", 0.5, 1.0) for name in ops)
+        shares = {Stage.FORWARD: 30, Stage.BACKWARD: 50, Stage.OPTIMIZER: 20}
+        stages = {stage: [ms * 1_000_000] * 10 for stage, ms in shares.items()}
+        empty = [-1] * 10
+        return facts.Timeline(
+            rank=0,
+            world=1,
+            pid=1,
+            ending=facts.Ending.FINISHED,
+            steps=facts.Steps([0] * 10, [100_000_000] * 10, stages, empty, empty, empty, [1] * 10),
+            steady_from=0,
+            warmup=facts.Warmup(1.0, 0, 0.0),
+            runtime=facts.Runtime(threads=2, **words),
+            probe=facts.ProbeCost(0.0, 0.0, 0.0, 0),
+            model=facts.Model("Net", 10, 2, 2.0, ("float32",), (device,), compiled),
+            optimizers=optimizers,
+            ops=facts.Ops(top=operators) if operators else None,
+        )
+
+    return make

@@ -71,12 +71,12 @@ def test_each_is_offered_once_when_it_is_complete(note):
 
 
 def test_a_class_that_comes_later(note):
-    class Mixin:
-        kinds = []
+    kinds = []
 
+    class Mixin:
         def __init_subclass__(cls, **kwargs):
             super().__init_subclass__(**kwargs)
-            Mixin.kinds.append(cls.__name__)
+            kinds.append(cls.__name__)
 
     class Late(torch.optim.Adam, Mixin):
         def __init__(self, params):
@@ -89,7 +89,7 @@ def test_a_class_that_comes_later(note):
     Late(parameters())
     Same(parameters())
     assert note.seen == [("Late", "too"), ("Same", "too")]
-    assert Mixin.kinds == ["Late", "Same"], "its own parents are still asked"
+    assert kinds == ["Late", "Same"], "its own parents are still asked"
 
 
 def test_a_wrapper_around_an_optimizer_is_not_another_one(note):

@@ -108,8 +108,11 @@ def _options(setting: str) -> dict[str, Any]:
 
 def _compiled(network: Any, reach: Reach, setting: str) -> Undo:
     import torch
+    from torch._dynamo.external_utils import wrap_inline
 
-    compiled = torch.compile(network._call_impl, **_options(setting))
+    # What `module.compile()` compiles, in a frame of its own: in a bare nn.Sequential every frame belongs to torch.nn,
+    # and the compiler passes over those, without a word.
+    compiled = torch.compile(wrap_inline(network._call_impl), **_options(setting))
     return reach.around(network, _Guarded(network, compiled, reach), innermost=True, compiles=True)
 
 
@@ -167,5 +170,6 @@ def _sizes(args: Any, kwargs: Any) -> tuple[Any, ...]:
 
 
 def _first_line(fault: BaseException) -> str:
+    fault = getattr(fault, "inner_exception", fault)  # what the compiler's back end said
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     return f"{type(fault).__name__}: {lines[0] if lines else ''}"[:200]

@@ -1,0 +1,207 @@
+"""The compiled model is the same model; where the compiler does not work, the very forward is redone without it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+import torch._dynamo
+from torch import nn
+from torch._dynamo.utils import counters
+from torch._inductor import config as inductor
+
+from hotlap.knobs.compile import BACKEND, Compile
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Tracing is the point here, not inductor, which takes seconds for each graph."""
+    monkeypatch.setenv(BACKEND, "aot_eager")
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """`backend(function)`: compiles with it from now on."""
+
+    def use(function):
+        name = f"planted_{id(function)}"
+        torch._dynamo.register_backend(function, name)
+        monkeypatch.setenv(BACKEND, name)
+
+    return use
+
+
+def noisy():
+    """Moves random numbers and buffers on in its forward, so that one made twice would show."""
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 4))
+
+
+def only(records):
+    (record,) = records
+    return record
+
+
+def test_compiled_in_place(fit_compute, train):
+    plain = train()
+    fitter = fit_compute(compile="default")
+    done = train()
+    assert counters["stats"]["unique_graphs"] == 1
+    assert only(fitter.fitted).acts and only(fitter.fitted).place == "Sequential"
+    assert done.same_as(plain), "the backend of this test fuses nothing"
+    file = io.BytesIO()
+    torch.save(done.net, file)
+    file.seek(0)
+    assert "_compiled_call_impl" not in vars(torch.load(file, weights_only=False))
+    fitter.undo()
+    assert "_compiled_call_impl" not in vars(done.net)
+
+
+def test_under_the_precision_of_the_same_plan(fit_compute, train):
+    """Autocast stands outside of the compiled call, whatever the order in the plan."""
+    fitter = fit_compute(precision="bf16-mixed", compile="default")
+    done = train(steps=3)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert all(each.acts for each in fitter.fitted)
+    assert done.outputs[0].dtype is torch.float32
+
+
+def test_the_networks_of_a_lightning_module(fit_compute, train):
+    class LightningModule(nn.Module):
+        """By its name, as a strategy that wraps the whole module calls it."""
+
+        def log(self, *_):
+            print("logged")  # what the compiler must not meet
+
+    class Task(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.loss = noisy(), nn.CrossEntropyLoss()
+
+        def forward(self, x):
+            self.log("x", 1)
+            return self.encoder(x)
+
+    fitter = fit_compute(compile="default")
+    net = train(Task, steps=2).net
+    assert only(fitter.fitted).acts and not fitter.step_downs
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+    assert "_compiled_call_impl" in vars(net.encoder) and "_compiled_call_impl" not in vars(net)
+
+
+@pytest.mark.parametrize("how", ["in place", "wrapped"])
+def test_a_script_that_compiles_by_itself_is_left_alone(fit_compute, train, how):
+    def make():
+        net = noisy()
+        if how == "wrapped":
+            return torch.compile(net, backend="eager")
+        net.compile(backend="eager")
+        return net
+
+    fitter = fit_compute(compile="default")
+    train(make, steps=2)
+    assert only(fitter.fitted).reason == "the script compiles it already"
+
+
+def test_a_backend_that_fails(fit_compute, train, backend):
+    @backend
+    def fails(graph, inputs):
+        raise RuntimeError("no such instruction")
+
+    plain = train(noisy)
+    fitter = fit_compute(compile="default")
+    assert train(noisy).same_as(plain), "nothing is lost and nothing was done twice"
+    down = only(fitter.step_downs)
+    assert (down.before, down.after, down.step, down.lost) == ("default", "off", 1, 0)
+    assert "the compiler rejects it" in down.reason and "no such instruction" in down.reason
+    assert fitter.settings == {"compile": "off"}
+
+
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute:UserWarning"
+)  # the compiler's own, between two graphs
+def test_what_the_compiler_rejects_half_way(fit_compute, train, backend):
+    """The first half of the forward has run by then: its random numbers and running averages are put back."""
+    graphs = []
+
+    @backend
+    def fails_at_the_second(graph, inputs):
+        graphs.append(graph)
+        if len(graphs) == 2:
+            raise RuntimeError("out of registers")
+        return graph.forward
+
+    class Halves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = noisy(), nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 4))
+
+        def forward(self, x):
+            h = self.first(x)
+            torch._dynamo.graph_break()
+            return self.second(h)
+
+    plain = train(Halves)
+    fitter = fit_compute(compile="default")
+    assert train(Halves).same_as(plain)
+    assert only(fitter.step_downs).reason.endswith("RuntimeError: out of registers")
+    assert len(graphs) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inductor's own, when it is imported
+def test_a_compiler_that_is_not_there(fit_compute, train, monkeypatch):
+    monkeypatch.delenv(BACKEND)
+    plain = train()
+    fitter = fit_compute(compile="default")
+    with inductor.patch({"cpp.cxx": ("/nowhere/c++",), "fx_graph_cache": False}):
+        assert train().same_as(plain)
+    assert only(fitter.step_downs).after == "off"
+
+
+def test_a_module_that_is_compiled_again_and_again(fit_compute, train):
+    class Counting(nn.Linear):
+        """A number of Python's that is another one at each call."""
+
+        def __init__(self):
+            super().__init__(8, 4)
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * (1.0 + self.calls / 64)
+
+    plain = train(Counting, steps=12)
+    fitter = fit_compute(compile="default")
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=False):
+        done = train(Counting, steps=12)
+    down = only(fitter.step_downs)
+    assert (down.after, down.reason) == ("off", "it was compiled anew at 8 calls")
+    assert done.net.calls == 12 and done.apart_from(plain) < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_inductor_itself(fit_compute, train, monkeypatch):
+    """Once with the real thing: rounding, marked as such."""
+    monkeypatch.delenv(BACKEND)
+    make = lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))  # noqa: E731
+    plain = train(make, steps=3)
+    fitter = fit_compute(compile="default")
+    done = train(make, steps=3)
+    assert only(fitter.fitted).numerics == "rounding" and not fitter.step_downs
+    assert done.apart_from(plain) < 1e-4
+    assert list(done.net.state_dict()) == list(plain.net.state_dict())
+
+
+def test_where_it_is_worth_a_try(compute_host, compute_timeline):
+    knob, host = Compile(), compute_host()
+    assert knob.settings(host, compute_timeline()) == ("default",)
+    assert knob.settings(host, compute_timeline(device="cuda")) == ("default", "reduce-overhead")
+    assert knob.settings(host, compute_timeline(compiled=True)) == ()
+    assert knob.settings(host, compute_timeline(compiled=True, recompiles=("size",))) == ("dynamic", "off")
+    assert knob.settings(compute_host(compiler=None), compute_timeline()) == ()
+    assert knob.values.read(True) == "default" and knob.values.read("off") == "off"
+    assert knob.ceiling(compute_timeline(), host) == pytest.approx(0.64)
