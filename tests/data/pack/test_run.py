@@ -82,7 +82,7 @@ def script(*arguments: str, **options) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize(("form", "field"), [("nemo", ""), ("tar", ""), ("flat", "array")])
+@pytest.mark.parametrize(("form", "field"), [("nemo", ""), ("flat", "array")])
 def test_killed_at_any_file_operation_and_taken_up_the_result_is_byte_equal(
     speech, tmp_path, packed, form, field
 ):
