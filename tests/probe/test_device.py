@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
+import torch
 
 from hotlap.diagnose.device import book_waits, with_device_memory
 from hotlap.diagnose.fold import fold
@@ -22,9 +23,16 @@ class StandIn:
         self.now_ms = 0.0
         self.idle = idle
         self.asked_to_wait = False
+        self.capturing = False
 
     def event(self):
         return StandInEvent(self)
+
+    def is_capturing(self):
+        return self.capturing
+
+    def touched(self):
+        assert not self.capturing, "a capture under way ends with an error"
 
 
 class StandInEvent:
@@ -33,9 +41,11 @@ class StandInEvent:
         self.at = None
 
     def record(self):
+        self.owner.touched()
         self.at = self.owner.now_ms
 
     def query(self):
+        self.owner.touched()
         return self.owner.idle
 
     def elapsed_time(self, end):
@@ -94,6 +104,39 @@ def test_a_device_far_behind_does_not_fill_memory(stand_in):
     for _ in range(10_000):
         clock.lap(marks.DEVICE_FORWARD)
     assert len(clock._pending) <= device._MOST_PENDING
+
+
+def test_a_graph_is_captured_as_if_no_one_were_there(stand_in):
+    session = Session()
+    clock = device.DeviceClock(session, stand_in.event, stand_in.is_capturing)
+    stand_in.capturing = True
+    clock.lap(marks.DEVICE_FORWARD)  # no anchor is looked for either
+    clock.drain()
+    stand_in.capturing = False
+    clock.lap(marks.DEVICE_FORWARD)
+    stand_in.capturing = True
+    clock.lap(marks.DEVICE_BACKWARD)
+    clock.drain()
+    assert not session.buffer
+    stand_in.capturing = False
+    clock.lap(marks.DEVICE_OPTIMIZER)
+    clock.drain()
+    assert [mark & 255 for mark in session.buffer] == [marks.DEVICE_FORWARD, marks.DEVICE_OPTIMIZER]
+
+
+def test_a_step_that_is_captured_is_left_alone(session, stand_in, monkeypatch):
+    """Through the taps, as torch would say it."""
+    monkeypatch.setattr(torch.cuda, "_initialized", True)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: stand_in.event())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", stand_in.is_capturing)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 2)
+    device.install(session)
+    for stand_in.capturing in (True, False):
+        for listener in (*session.step_begins, *session.step_ends):
+            listener()
+    codes = [mark & 255 for mark in session.ring.buffer]
+    assert codes.count(marks.DEVICE_BACKWARD) == codes.count(marks.DEVICE_OPTIMIZER) == 1
 
 
 def launch_bound_marks(steps: int) -> list[int]:

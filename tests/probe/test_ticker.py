@@ -183,6 +183,13 @@ def test_stopped_from_another_thread_it_gives_the_signal_back_soon(ticks):
     until(lambda: sum(met.values()) > seen)
 
 
+def test_a_session_that_goes_leaves_the_signal_as_it_was(session):
+    session.start()
+    assert session.sampler._ticker.ticks
+    session.detach()
+    assert signal.getsignal(signal.SIGURG) is signal.SIG_DFL
+
+
 @pytest.mark.parametrize("way", ["python", "c"])
 def test_whoever_takes_the_signal_later_is_not_called_by_our_timer(ticks, way, tmp_path):
     met, ticker = ticks

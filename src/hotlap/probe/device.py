@@ -2,7 +2,8 @@
 
 An event is recorded where the host hands over: before backward (all of forward is queued), before the optimizer's step,
 after it. Whether it has completed is asked at later steps. The moment of completion is put on the host's clock by a
-first event that was seen to complete at once.
+first event that was seen to complete at once. While a CUDA graph is captured nothing is recorded and nothing asked: an
+event would become part of the graph, and a question would end the capture with an error.
 """
 
 from __future__ import annotations
@@ -22,16 +23,22 @@ _ANCHOR_WITHIN_NS = 100_000  # an event that completes within this found the dev
 class DeviceClock:
     """When the device finished each part of a step, as marks on the host's clock."""
 
-    def __init__(self, session: Session, make_event: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        make_event: Callable[[], Any],
+        is_capturing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._append, self._origin = session.append, session.origin
         self._make_event = make_event  # of torch.cuda.Event: record, query, elapsed_time
+        self._is_capturing = is_capturing
         self._anchor: tuple[Any, int] | None = None
         self._weighed = 0
         self._pending: deque[tuple[int, Any]] = deque()
 
     def lap(self, code: int) -> None:
         """The host has queued all of one part (`code` says which) and goes on."""
-        if self._anchor is None and not self._find_anchor():
+        if self._is_capturing() or (self._anchor is None and not self._find_anchor()):
             return
         if len(self._pending) < _MOST_PENDING:
             event = self._make_event()
@@ -40,7 +47,7 @@ class DeviceClock:
 
     def drain(self) -> None:
         """Write down what has completed by now."""
-        if self._anchor is None:
+        if self._anchor is None or self._is_capturing():
             return
         first, host = self._anchor
         while self._pending and self._pending[0][1].query():
@@ -74,7 +81,8 @@ def install(session: Session) -> None:
 
     def begin() -> None:
         if session.device is None and torch.cuda._initialized:  # which asks no driver
-            session.device = DeviceClock(session, lambda: make_event(enable_timing=True))
+            capturing = torch.cuda.is_current_stream_capturing
+            session.device = DeviceClock(session, lambda: make_event(enable_timing=True), capturing)
 
     def step_ended() -> None:
         if session.device is not None:
