@@ -106,7 +106,7 @@ def test_units_of_one_folder_may_not_import_each_other(plant):
 def test_torch_and_numpy_are_refused_wherever_facts_are_computed(plant, package):
     torch_free = set(layer_names()) - {
         *("__main__", "testing", "cli", "pipeline", "measure", "watch"),
-        *("launch", "integrations", "knobs", "probe", "data"),
+        *("launch", "seams", "integrations", "knobs", "probe", "data"),
     }
     broken, output = plant(
         {f"hotlap/{layer}/x.py": f"def f():\n    import {package}" for layer in torch_free}
@@ -120,7 +120,9 @@ INSIDE_MODULES = ("hotlap.integrations", "hotlap.launch.bootstrap", "hotlap.prob
 ON_THE_PATH = ROOT / "src/hotlap/launch/site"  # a folder for PYTHONPATH, with one file and no package
 
 
-@pytest.mark.parametrize("place", ["probe/taps/x.py", "integrations/x.py", "launch/bootstrap.py"])
+@pytest.mark.parametrize(
+    "place", ["probe/taps/x.py", "integrations/x.py", "seams/x.py", "launch/bootstrap.py"]
+)
 def test_what_a_foreign_environment_lacks_may_not_be_imported_there(plant, place):
     absent = {"accelerate", "lightning", "mmengine", "psutil", "pyarrow", "pynvml", "rich", "transformers"}
     broken, output = plant({f"hotlap/{place}": "\n".join(f"import {name}" for name in (*absent, "yaml"))})
