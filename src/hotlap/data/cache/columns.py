@@ -197,5 +197,5 @@ def _as_torch(array: NDArray[Any], leaf: Leaf) -> torch.Tensor | None:
             if array.dtype.kind == "V":  # complex128 has no integer of its size
                 return torch.from_numpy(array.view(np.complex128))
             return torch.from_numpy(array).view(getattr(torch, leaf.dtype))
-        except TypeError:
+        except (TypeError, ValueError):  # strings, dates, another order of bytes
             return None

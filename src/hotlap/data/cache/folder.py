@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import time
+import weakref
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,35 +75,40 @@ def find(folder: Path, key: str) -> Found | str:
     """The cache, or why there is none that may be used."""
     place = folder / key
     try:
+        drawer = HeldDrawer(place)
         index = _index(place)
-        held = (place / INDEX).open()
-        if not _got(held, fcntl.LOCK_SH):
-            return "it is being removed"
-        damaged = _damaged(place, index["parts"])
-        if damaged:
+        if damaged := _damaged(place, index["parts"]):
             return f"its {damaged} is damaged"
         if path := witnesses.changed([tuple(each) for each in index["files"]]):
             return f"{path} has changed"
         os.utime(place / INDEX)
+        about = index["layout"]
+        layout = Layout(
+            shapes.from_json(about["shape"]), tuple(about["modes"]), about["count"], about["live"]
+        )
+        digests = {int(row): bytes.fromhex(digest) for row, digest in index["digests"].items()}
     except FileNotFoundError:
         return NONE
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as fault:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
         return f"it cannot be read ({fault})"
-    about = index["layout"]
-    layout = Layout(shapes.from_json(about["shape"]), tuple(about["modes"]), about["count"], about["live"])
-    store = Store(layout, HeldDrawer(place, held))
-    return Found(store, {int(row): bytes.fromhex(digest) for row, digest in index["digests"].items()})
+    return Found(Store(layout, drawer), digests)
 
 
 class HeldDrawer(FolderDrawer):
-    """Files that are held as long as somebody has this."""
+    """Files of a cache that nobody removes as long as somebody has this."""
 
-    def __init__(self, folder: Path, held: Any) -> None:
+    def __init__(self, folder: Path, number: int | None = None) -> None:
         super().__init__(folder)
-        self._held = held
+        self._held = os.open(folder / INDEX, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._held)
+        if number not in (None, os.fstat(self._held).st_ino):
+            raise FileNotFoundError(f"the cache {folder} was built anew by another run")
+        if not _got(self._held, fcntl.LOCK_SH):
+            raise FileNotFoundError(f"the cache {folder} is being removed")
 
     def __reduce__(self) -> tuple[Any, tuple[Path, int]]:
-        return _opened_again, (self.folder, os.fstat(self._held.fileno()).st_ino)
+        """In another process: the very same cache, or none."""
+        return HeldDrawer, (self.folder, os.fstat(self._held).st_ino)
 
 
 def draft(folder: Path, key: str) -> FolderDrawer:
@@ -163,14 +169,6 @@ def make_room(folder: Path, needed: int, most: int = MOST_BYTES) -> None:
             if _got(held, fcntl.LOCK_EX):
                 shutil.rmtree(cache, ignore_errors=True)
                 total -= sizes[cache]
-
-
-def _opened_again(folder: Path, number: int) -> FolderDrawer:
-    """In another process: the very same cache, or none."""
-    held = (folder / INDEX).open()
-    if os.fstat(held.fileno()).st_ino != number:
-        raise FileNotFoundError(f"the cache {folder} was built anew by another run")
-    return HeldDrawer(folder, held)
 
 
 def _index(place: Path) -> dict[str, Any]:

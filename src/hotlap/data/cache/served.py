@@ -7,6 +7,7 @@ attributes work as before, in both directions. Copies and pickles of it are copi
 from __future__ import annotations
 
 import copy
+import copyreg
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -121,7 +122,7 @@ class Served:
     def __reduce_ex__(self, protocol: Any) -> Any:
         kept = self.hotlap_kept
         if context.get_spawning_popen() is None:  # the script keeps it: nothing of hotlap belongs there
-            return _itself, (kept.original,)
+            return _reduced(kept.original, protocol)
         return _serve_again, (kept.original, kept.store, kept.places, kept.at_once)
 
 
@@ -168,6 +169,14 @@ def _extensible(kind: type) -> bool:
     """A class that acts when it is extended, as registries do, is left alone."""
     own = getattr(kind.__init_subclass__, "__func__", None)
     return own is None or own is getattr(Dataset.__init_subclass__, "__func__", None)
+
+
+def _reduced(original: Any, protocol: Any) -> Any:
+    """What pickle makes of the original. It would refuse `__newobj__` here, as the class is another."""
+    how, args, *rest = original.__reduce_ex__(protocol)
+    if how is copyreg.__newobj__ and len(args) == 1:  # type: ignore[attr-defined]
+        return copyreg._reconstructor, (args[0], object, None), *rest  # type: ignore[attr-defined]
+    return (how, args, *rest) if how is not copyreg.__newobj__ else (_itself, (original,))  # type: ignore[attr-defined]
 
 
 def _itself(original: Any) -> Any:

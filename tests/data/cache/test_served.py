@@ -1,0 +1,194 @@
+"""A served dataset is the script's own in every way but where its items come from."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+from multiprocessing import context
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset, Subset
+
+from hotlap.data import materialise
+from hotlap.data.cache import materialise as materialising
+from hotlap.data.cache.batches import identical
+from hotlap.data.cache.served import kept_of
+
+
+class Tokens(Dataset):
+    """A dataset with methods, properties and state, as scripts have them."""
+
+    kinds = ("train", "test")
+    made = 0
+
+    def __init__(self, scale: int = 2) -> None:
+        self.scale = scale
+        self.epoch = 0
+        self.rows = list(range(25))
+        self.weights = torch.ones(3)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        Tokens.made += 1
+        return torch.tensor([self.rows[index] * self.scale + self.epoch]) * self.weights
+
+    @property
+    def vocabulary(self) -> int:
+        return self.scale * len(self.rows)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def total(self) -> float:
+        return float(sum(self[index][0] for index in range(len(self))))
+
+
+class Slotted:
+    """Cannot be given another dictionary of attributes."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows = [1.0, 2.0, 3.0]
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> float:
+        return self.rows[index]
+
+
+class Registered(Dataset):
+    """Notes whoever extends it."""
+
+    known: list[type] = []
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        Registered.known.append(cls)
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_it_is_of_the_dataset_s_class_and_shares_its_attributes():
+    dataset = Tokens()
+    served = materialise(dataset)
+    made = Tokens.made
+    assert isinstance(served, Tokens) and type(served).__name__ == "Tokens"
+    assert type(served).__qualname__ == "Tokens" and type(served).__module__ == __name__
+    assert (served.scale, served.vocabulary, served.kinds, served.rows) == (
+        2,
+        50,
+        ("train", "test"),
+        dataset.rows,
+    )
+    assert served.total() == 600.0 and Tokens.made == made
+    served.note = "seen"
+    assert dataset.note == "seen"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dataset, served: served.set_epoch(3),
+        lambda dataset, served: setattr(dataset, "epoch", 3),
+        lambda dataset, served: dataset.rows.append(7),
+        lambda dataset, served: dataset.weights.mul_(2),
+        lambda dataset, served: setattr(dataset, "weights", torch.zeros(3)),
+    ],
+)
+def test_a_dataset_that_the_script_changes_is_served_as_it_is_now(change, words):
+    dataset = Tokens()
+    served = materialise(dataset)
+    words()
+    change(dataset, served)
+    assert [each.tolist() for each in served] == [each.tolist() for each in dataset]
+    assert identical(served.__getitems__([3, 1]), [dataset[3], dataset[1]])
+    assert words().count("was changed by the script: its items are no longer served from the cache") == 1
+
+
+def test_a_change_below_is_seen_too():
+    dataset = Tokens()
+    served = materialise(Subset(dataset, [5, 3]))
+    dataset.epoch = 100
+    assert served[1].tolist() == [106.0] * 3
+
+
+def test_copies_and_pickles_are_those_of_the_original():
+    dataset = Tokens()
+    served = materialise(dataset)
+    for other in (copy.copy(served), copy.deepcopy(served), pickle.loads(pickle.dumps(served))):
+        assert type(other) is Tokens
+        other.epoch = 5
+        assert dataset.epoch == 0
+    stream = io.BytesIO()
+    torch.save(served, stream)
+    for content in (pickle.dumps(served), pickle.dumps(served, 0), stream.getvalue()):
+        assert b"hotlap" not in content
+
+
+@pytest.mark.parametrize("keep", ["memory", "file"])
+def test_a_spawned_worker_shares_the_cache(keep, monkeypatch):
+    dataset = Tokens()
+    del dataset.weights  # torch would ask the process that is being started for room
+    dataset.weights = 1
+    served = materialise(dataset, keep)
+    monkeypatch.setattr(context, "get_spawning_popen", lambda: object())
+    text = bytes(ForkingPickler.dumps(served))
+    monkeypatch.undo()
+    other = pickle.loads(text)
+    made = Tokens.made
+    assert kept_of(other).store is not kept_of(served).store
+    assert identical(other[4], served[4]) and Tokens.made == made
+    assert len(text) < 4000
+
+
+def test_forked_workers_share_the_memory(batches):
+    dataset = Tokens()
+    served = materialise(dataset)
+    assert identical(batches(served, num_workers=2), batches(dataset))
+    assert multiprocessing.active_children() == []
+
+
+def test_classes_that_cannot_be_extended_are_forwarded_to():
+    served = materialise(Slotted())
+    assert [served[0], served[2]] == [1.0, 3.0] and len(served) == 3 and served.rows == [1.0, 2.0, 3.0]
+    registered = materialise(Registered())
+    assert Registered.known == [] and registered[2] == 2
+
+
+def test_a_loader_that_is_built_anew_takes_the_same_cache():
+    dataset = Tokens()
+    store = kept_of(materialise(dataset)).store
+    assert kept_of(materialise(dataset)).store is store
+    dataset.epoch = 1
+    assert kept_of(materialise(dataset)).store is not store
+
+
+def test_memory_goes_with_the_dataset():
+    def held() -> int:
+        return sum(
+            "hotlap-" in os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()
+        )
+
+    gc.collect()
+    before, dataset = held(), Tokens()
+    served = materialise(dataset)
+    assert held() > before
+    number = id(dataset)
+    del dataset, served
+    gc.collect()
+    assert held() == before and number not in materialising._remembered
