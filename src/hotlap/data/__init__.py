@@ -6,8 +6,17 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
+    "Audio": "hotlap.data.decode_audio",
+    "BucketBatchSampler": "hotlap.data.bucketing",
+    "Budget": "hotlap.data.budget",
     "CannotCacheError": "hotlap.data.cache.refusal",
+    "Loader": "hotlap.data.loader",
+    "Picture": "hotlap.data.decode_image",
+    "TokenBudgetSampler": "hotlap.data.bucketing",
     "materialise": "hotlap.data.cache.materialise",
+    "open_shards": "hotlap.data.shards",
+    "pad_collate": "hotlap.data.bucketing",
+    "padding_waste": "hotlap.data.bucketing",
 }
 
 __all__ = sorted(_NAMES)
