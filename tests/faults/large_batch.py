@@ -19,16 +19,19 @@ parser.add_argument("--batch", type=int, default=64)
 parser.add_argument(
     "--extra-mb", type=int, default=0, help="that is to be had beside what is used before training"
 )
-parser.add_argument("--fail-from", type=int, default=0, help="the first step that needs so much memory")
+parser.add_argument(
+    "--fail-from", type=int, default=0, help="steps that are made before much memory is needed"
+)
 parser.add_argument(
     "--kill-above", type=int, default=0, help="killed by SIGKILL with batches larger than this"
 )
+parser.add_argument("--kill-from", type=int, default=0, help="steps that are made before")
 parser.add_argument("--resume", action="store_true")
 args = parser.parse_args()
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-WIDTH = 100_000  # of the activations: 0.4 MB a sample
+WIDTH = 500_000  # of the activations: 2 MB a sample
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -50,9 +53,9 @@ def limit():
 sizes = []
 for step, (x, y) in enumerate(train_loader, start=1):
     sizes.append(len(x))
-    if args.kill_above and len(x) > args.kill_above:
+    if args.kill_above and len(x) > args.kill_above and step > args.kill_from:
         os.kill(os.getpid(), signal.SIGKILL)
-    if args.extra_mb and step == 1:
+    if args.extra_mb and step == args.fail_from + 1:
         limit()
     optimizer.zero_grad()
     hidden = model(x)
