@@ -20,7 +20,7 @@ from hotlap.data import loader_state
 from hotlap.data.budget import Budget
 from hotlap.data.loader_fetch import Bad
 from hotlap.data.loader_iter import LoaderIter, Progress
-from hotlap.data.loader_running import AUTO, Running, Wishes, no_processes
+from hotlap.data.loader_running import AUTO, AutoWorkers, Running, Wishes, no_processes
 from hotlap.errors import HotlapError
 
 _POSITIONAL = (  # of torch's DataLoader, after `shuffle`
@@ -51,10 +51,6 @@ class Options(TypedDict, total=False):
     in_order: bool
     way: str
     threads: bool
-
-
-class AutoWorkers(int):
-    """A number of workers that hotlap may change. An int, because frameworks read and pass on `num_workers`."""
 
 
 class Loader(DataLoader[Any]):

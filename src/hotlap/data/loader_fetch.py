@@ -55,7 +55,7 @@ def fetch_of(source: Source) -> Fetch:
     """The quickest way to fetch a batch of this source; raises StopIteration at the end of a stream."""
     if source.iterable:
         stream = _IterableDatasetFetcher(source.dataset, source.batched, source.collate, source.drop_last)
-        return _timed(lambda keys: Fetched(stream.fetch(keys)))
+        return _timed(lambda keys: Fetched(stream.fetch(keys)))  # type: ignore[no-untyped-call]
     if not source.batched:
         return _timed(lambda key: _one(source, key))
     if _is_gatherable(source):

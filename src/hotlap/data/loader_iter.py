@@ -20,11 +20,11 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotlap.data.loader_fetch import NOTHING, Fetched, alike, bytes_of, fetch_of
-from hotlap.data.loader_running import Running
+from hotlap.data.loader_running import AutoWorkers, Running
 from hotlap.data.loader_seeds import seed_of_epoch
 from hotlap.data.ring import Ring
 from hotlap.data.threads import InProcess, Threads
-from hotlap.data.tuning import IN_PROCESS, PROCESSES, THREADS, Setting
+from hotlap.data.tuning import IN_PROCESS, THREADS, Setting
 from hotlap.data.workers import EndOfStream, Workers
 from hotlap.data.workers_crew import Staffing
 from hotlap.errors import HotlapError
@@ -61,8 +61,8 @@ class LoaderIter(_BaseDataLoaderIter):
         self._epoch = 0
         self._way: Way | None = None
         self._ring: Ring | None = None
-        if not running.chosen and running.tuner.setting.way == PROCESSES:
-            super()._reset(loader, first_iter=True)
+        if loader.num_workers and not isinstance(loader.num_workers, AutoWorkers):
+            super()._reset(loader, first_iter=True)  # torch asks the sampler twice where it has workers
         self._begin(start)
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:

@@ -30,6 +30,10 @@ from hotlap.units import duration, share, size
 AUTO: Final = "auto"
 
 
+class AutoWorkers(int):
+    """A number of workers that hotlap may change. An int, because frameworks read and pass on `num_workers`."""
+
+
 @dataclass
 class Wishes:
     """What the user asked for. `workers` and `ahead` are None where hotlap chooses."""

@@ -24,14 +24,14 @@ def seed_worker(base_seed: int, worker: int) -> int:
     seed = base_seed + worker
     random.seed(seed)
     torch.manual_seed(seed)
-    np.random.seed(_generate_state(base_seed, worker))
+    np.random.seed(_generate_state(base_seed, worker))  # type: ignore[no-untyped-call]
     return seed
 
 
 def seed_batch(base_seed: int, number: int) -> None:
     random.seed(base_seed + number)
     torch.default_generator.manual_seed((base_seed + number) & 0x7FFF_FFFF_FFFF_FFFF)
-    np.random.seed(_generate_state(base_seed, number & 0xFFFF_FFFF))
+    np.random.seed(_generate_state(base_seed, number & 0xFFFF_FFFF))  # type: ignore[no-untyped-call]
 
 
 def seed_of_epoch(base_seed: int, epoch: int) -> int:

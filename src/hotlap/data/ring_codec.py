@@ -67,7 +67,7 @@ class Arena:
         at = tensor.untyped_storage().data_ptr() - self.base
         if not 0 <= at < self.size:
             return None
-        return at + tensor.storage_offset() * tensor.element_size()
+        return at + int(tensor.storage_offset()) * tensor.element_size()
 
 
 def write(data: Any, arena: Arena) -> Written:
@@ -87,7 +87,7 @@ def write(data: Any, arena: Arena) -> Written:
 
 def read(array: np.ndarray[Any, Any], written: Written) -> Any:
     """The batch; its tensors view `array` and keep it alive."""
-    view = memoryview(array)
+    view = array.data
     content: Any = view[written.start + 1 : written.end]
     buffers: list[memoryview] = []
     if array[written.start]:

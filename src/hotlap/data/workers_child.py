@@ -69,7 +69,7 @@ def live(post: Post, ring: Any, orders: Connection, reports: Connection, strange
     for stranger in strangers:  # ends of the other workers' pipes: as long as they are open, nobody is missed
         stranger.close()
     try:
-        signal_handling._set_worker_signal_handlers()
+        signal_handling._set_worker_signal_handlers()  # type: ignore[attr-defined]
         torch.set_num_threads(1)
         _Worker(post, ring.handle, orders.fileno(), reports.fileno()).work()
     except KeyboardInterrupt:
@@ -127,7 +127,8 @@ class _Worker:
         self.to_pass = passed
 
     def _wrapped(self) -> ExceptionWrapper:
-        return ExceptionWrapper(where=f"in DataLoader worker process {self.post.worker}")
+        where = f"in DataLoader worker process {self.post.worker}"
+        return ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
 
     def _obey(self, order: int, number: int, offset: int, size: int, length: int, seed: int) -> bool:
         if order == Order.STOP:

@@ -55,10 +55,12 @@ class Worker:
         with suppress(BrokenPipeError):  # it has died: heard of soon
             os.write(self.orders.fileno(), record)
 
-    def reports_left(self) -> Iterator[Heard]:
+    def reports_left(self) -> list[Heard]:
+        found: list[Heard] = []
         with suppress(BlockingIOError):
             while content := os.read(self.reports.fileno(), RECORD.size * 64):
-                yield from RECORD.iter_unpack(content)
+                found += RECORD.iter_unpack(content)
+        return found
 
 
 class Crew:
@@ -113,10 +115,11 @@ class Crew:
                 or what & select.POLLHUP
             ]
         for descriptor, _ in events:
-            worker = self._by_descriptor.get(descriptor)
-            if worker is not None and descriptor == worker.reports.fileno():
-                yield from ((worker, report) for report in worker.reports_left())
-                worker.since = time.monotonic()
+            speaker = self._by_descriptor.get(descriptor)
+            if speaker is not None and descriptor == speaker.reports.fileno():
+                for report in speaker.reports_left():
+                    yield speaker, report
+                speaker.since = time.monotonic()
         for worker in dead:
             if not worker.dead:
                 yield from ((worker, report) for report in self.bury(worker))
@@ -128,7 +131,7 @@ class Crew:
         worker.process.kill()
         worker.process.join()
         worker.exit_code = worker.process.exitcode
-        last = list(worker.reports_left())
+        last = worker.reports_left()
         for descriptor in (worker.reports.fileno(), worker.process.sentinel):
             self._poll.unregister(descriptor)
             del self._by_descriptor[descriptor]
@@ -155,7 +158,10 @@ def _stop(members: list[Worker], owner: int) -> None:
 def _close(worker: Worker) -> None:
     worker.orders.close()
     worker.reports.close()
-    worker.process.close()
+    with suppress(
+        ValueError
+    ):  # its end was noticed elsewhere (another thread, SIGCHLD ignored): it has none to tell
+        worker.process.close()
 
 
 class Descriptor:

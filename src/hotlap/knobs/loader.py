@@ -1,0 +1,118 @@
+"""Let hotlap's own loader fetch the batches: no workers, or worker processes with a ring of shared memory.
+
+What it does
+    The script's DataLoader stays what it is, with its sampler and its collate; only where the next batch comes from
+    changes. hotlap measures what batches cost and how long the training waits, and chooses between the training's own
+    thread and worker processes, their number, and how far they run ahead, while it runs. Batches are collated straight
+    into shared memory that is used again and again. A worker that dies is replaced.
+When it helps
+    The step waits for data, and it is not clear how many workers suit; or batches are large, so that handing them over
+    costs more than fetching them.
+What it costs
+    Memory for the batches under way, at most a quarter of what is free. A dataset that the script changes in the
+    middle of an epoch is not seen by worker processes before the next one.
+Numerics
+    None: it acts only on a map-style dataset whose items and collate draw nothing and came out the same, bit for bit,
+    in two processes with different seeds.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from hotlap.cost.reading import training_loader
+from hotlap.facts.diagnosis import Cause
+from hotlap.facts.host import Host
+from hotlap.facts.summary import summarise
+from hotlap.facts.timeline import Stage, Timeline
+from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.ports.target import Loader as Target
+from hotlap.ports.target import Seam, Undo, together
+from hotlap.ports.values import Flag
+
+PROVED = 4  # items of the batch that is fetched twice
+
+
+class Loader(Knob):
+    id = "loader"
+    relieves = frozenset(
+        {
+            Cause.INPUT_STARVED,
+            Cause.ITEM_CPU_BOUND,
+            Cause.ITEM_IO_BOUND,
+            Cause.COLLATE_BOUND,
+            Cause.WORKERS_TOO_FEW,
+            Cause.WORKERS_TOO_MANY,
+            Cause.PREFETCH_SHALLOW,
+        }
+    )
+    seam = Seam.LOADER
+    numerics = Numerics.BITWISE
+    values = Flag()
+    excludes = frozenset({"num-workers", "prefetch-factor"})  # it chooses them
+    follows = frozenset({"cache-dataset", "batched-fetch", "bucketing", "max-length"})
+
+    def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
+        found = training_loader(timeline)
+        if found is None or found[1].iterable or found[1].dataset.draws_random or host.system != "Linux":
+            return ()
+        return (True,)
+
+    def ceiling(self, timeline: Timeline, host: Host) -> float:
+        return summarise(timeline).share(Stage.DATA) if self.settings(host, timeline) else 0.0
+
+    def apply(self, target: Target, setting: bool) -> Undo:
+        if not setting:
+            return target.change()
+        hindrance = _hindrance(target) or _unproved(target)
+        if hindrance:
+            raise CannotActError(hindrance)
+        undos: list[Undo] = []
+
+        def take(loader: Any) -> None:
+            from hotlap.data.loader_takeover import take_over
+
+            undos.append(take_over(loader))
+
+        target.after.append(take)
+        undos.append(lambda: target.after.remove(take) if take in target.after else None)
+        return lambda: together(undos)()
+
+
+def _hindrance(target: Target) -> str:
+    arguments = target.arguments
+    if target.iterable:
+        return "its dataset is a stream: which samples come depends on the number of workers"
+    if not arguments.get("in_order", True):
+        return "the script takes batches out of order (in_order=False)"
+    if target.draws():
+        return "its items draw random numbers, or it could not be shown that they do not"
+    if target.lazy():
+        return "its sampler draws random numbers while it is iterated"
+    return ""
+
+
+def _unproved(target: Target) -> str:
+    """A batch, collated as the script does it, must be the same wherever and whenever it is fetched."""
+    from torch.utils.data import default_collate, default_convert
+    from torch.utils.data.datapipes.datapipe import MapDataPipe
+
+    from hotlap.data.loader_fetch import Source
+    from hotlap.data.loader_takeover import not_the_same
+
+    arguments = target.arguments
+    dataset = arguments["dataset"]
+    if isinstance(dataset, MapDataPipe):
+        return "its dataset is a pipe of torch's, which torch's own loader takes care of"
+    batched = arguments.get("batch_size") is not None or arguments.get("batch_sampler") is not None
+    collate = arguments.get("collate_fn") or (default_collate if batched else default_convert)
+    keys = _some_keys(target)
+    if not keys:
+        return "it has no items"
+    return not_the_same(Source(dataset, False, batched, collate, False), keys)
+
+
+def _some_keys(target: Target) -> list[Any]:
+    """A sampler is not touched: asking it would draw. Numbers are what all but a few datasets are asked by."""
+    return list(islice(range(len(target.arguments["dataset"])), PROVED))
