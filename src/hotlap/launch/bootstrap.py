@@ -13,7 +13,7 @@ from typing import Any
 from hotlap import integrations
 from hotlap.discover import units
 from hotlap.launch.doorman import Doorman
-from hotlap.launch.environment import FOLDER, ORIGIN, PHASES, PLAN, TAPS
+from hotlap.launch.environment import FOLDER, ORIGIN, PHASES, PLAN, TAPS, WITNESS
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
@@ -57,6 +57,8 @@ class _Arrival:
 
             phases = [name for name in os.environ.get(PHASES, "").split(",") if name]
             self._session = attach(self._folder, self._origin, phases)
+        if os.environ.get(WITNESS):
+            boundary.attempt(_bear_witness, self._folder, os.environ[WITNESS])
         self._torch_is_here = True
         for framework, early in self._early:
             self.framework_came(framework, early)
@@ -86,6 +88,14 @@ def _fit_plan(path: Path, folder: Path) -> Any:
     from hotlap.launch.fitting import fit
 
     return fit(path, folder)
+
+
+def _bear_witness(folder: Path, wanted: str) -> None:
+    from hotlap.probe import witness
+    from hotlap.seams.patches import Patches
+
+    steps, seed = wanted.split(":")
+    witness.install(folder, int(steps), int(seed), Patches().wrap)
 
 
 def _report(folder: Path, *, torch: bool) -> None:

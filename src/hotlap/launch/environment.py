@@ -12,6 +12,7 @@ ORIGIN = "HOTLAP_ORIGIN"  # nanoseconds of the monotonic clock that the run's ti
 PHASES = "HOTLAP_PHASES"  # what is measured after the window, with commas
 PLAN = "HOTLAP_PLAN"  # the plan that the children fit, as the parent has checked it
 TAPS = "HOTLAP_TAPS"  # "off": nothing is recorded, a plan is only applied
+WITNESS = "HOTLAP_WITNESS"  # "steps:seed": what the first steps compute is written down, nothing is timed
 _SITE = Path(__file__).parent / "site"
 
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import IO, Any
 
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
@@ -39,13 +40,15 @@ def run_job(
     signals: Signals,
     *,
     quiet_stdout: bool = False,
+    streams: tuple[IO[bytes], IO[bytes]] | None = None,
 ) -> Outcome:
     """Start the job and wait. `on_tick(pid)` is called several times a second; False ends the job civilly.
 
-    With `quiet_stdout` what the script prints goes to standard error, so that standard output is the caller's alone.
+    With `quiet_stdout` what the script prints goes to standard error, so that standard output is the caller's alone;
+    `streams` take its output and its errors.
     """
     started = time.perf_counter_ns()
-    child = _start(job, environment, signals, quiet_stdout)
+    child = _start(job, environment, signals, streams or (2 if quiet_stdout else None, None))
     watch = _Watch(child, on_tick)
     while child.poll() is None:
         watch.tick(signals.next(TICK_S))
@@ -61,12 +64,16 @@ def run_job(
 
 
 def _start(
-    job: Job, environment: Mapping[str, str], signals: Signals, quiet_stdout: bool
+    job: Job, environment: Mapping[str, str], signals: Signals, streams: tuple[Any, Any]
 ) -> subprocess.Popen[bytes]:
-    stdout = 2 if quiet_stdout else None
     try:
         return subprocess.Popen(
-            job.argv, cwd=job.cwd, env=dict(environment), stdout=stdout, preexec_fn=signals.for_child
+            job.argv,
+            cwd=job.cwd,
+            env=dict(environment),
+            stdout=streams[0],
+            stderr=streams[1],
+            preexec_fn=signals.for_child,
         )
     except FileNotFoundError:
         raise UsageError(

@@ -19,7 +19,7 @@ TRACE = "trace.json"
 PLAN, APPLIED, CORRECTED = "plan.yaml", "applied.json", "corrected.yaml"
 _PROBE = "probe"
 _OURS = re.compile(
-    r"control|seen\.jsonl|plan\.json|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.)?json)(\.\d+)?"
+    r"control|seen\.jsonl|plan\.json|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.)?json)(\.\d+)?"
 )
 _FACTS = ("job.json", "host.json")
 _RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE, PLAN, APPLIED, CORRECTED)

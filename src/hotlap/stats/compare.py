@@ -12,11 +12,22 @@ from itertools import pairwise
 
 from hotlap.errors import FactError
 
-# Two-sided 95 % points of Student's t by degrees of freedom, the last one of the normal distribution.
+# Two-sided points of Student's t by degrees of freedom, the last ones of the normal distribution: 90, 95 and 99 %.
 _POINTS = (
-    (1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (6, 2.447), (7, 2.365), (8, 2.306),
-    (9, 2.262), (10, 2.228), (12, 2.179), (15, 2.131), (20, 2.086), (30, 2.042), (60, 2.000), (math.inf, 1.960),
+    (1, 6.314, 12.706, 63.657), (2, 2.920, 4.303, 9.925), (3, 2.353, 3.182, 5.841), (4, 2.132, 2.776, 4.604),
+    (5, 2.015, 2.571, 4.032), (6, 1.943, 2.447, 3.707), (7, 1.895, 2.365, 3.499), (8, 1.860, 2.306, 3.355),
+    (9, 1.833, 2.262, 3.250), (10, 1.812, 2.228, 3.169), (12, 1.782, 2.179, 3.055), (15, 1.753, 2.131, 2.947),
+    (20, 1.725, 2.086, 2.845), (30, 1.697, 2.042, 2.750), (60, 1.671, 2.000, 2.660), (math.inf, 1.645, 1.960, 2.576),
 )  # fmt: skip
+_COLUMNS = {0.90: 1, 0.95: 2, 0.99: 3}
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """How much the logarithms of rates scatter between runs of one plan, pooled over many plans."""
+
+    variance: float
+    freedom: int
 
 
 @dataclass(frozen=True)
@@ -33,13 +44,42 @@ class Ratio:
         return not self.low <= 1.0 <= self.high
 
 
-def ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Ratio of the geometric means of two samples of at least two positive rates each."""
-    first, second = _log_mean(before), _log_mean(after)
-    difference = second[0] - first[0]
-    error = math.sqrt(first[1] + second[1])
-    half = _student(_freedom(first[1], len(before), second[1], len(after))) * error
+def ratio(
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    scatter: Scatter | None = None,
+) -> Ratio:
+    """Ratio of the geometric means of two samples of at least two positive rates each.
+
+    Where the scatter between runs is known from more than these, one rate of each is enough.
+    """
+    if scatter is not None and scatter.freedom > 0:
+        first, second = _mean_log(before), _mean_log(after)
+        error = math.sqrt(scatter.variance * (1 / len(before) + 1 / len(after)))
+        return _around(second - first, student(scatter.freedom, confidence) * error)
+    one, two = _log_mean(before), _log_mean(after)
+    freedom = _freedom(one[1], len(before), two[1], len(after))
+    return _around(two[0] - one[0], student(freedom, confidence) * math.sqrt(one[1] + two[1]))
+
+
+def pooled(groups: Sequence[Sequence[float]]) -> Scatter | None:
+    """The scatter within groups of runs of one plan each; None where no plan ran twice."""
+    several = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in several)
+    if not freedom:
+        return None
+    squares = sum(_log_mean(group)[1] * len(group) * (len(group) - 1) for group in several)
+    return Scatter(squares / freedom, freedom)
+
+
+def _around(difference: float, half: float) -> Ratio:
     return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half))
+
+
+def _mean_log(rates: Sequence[float]) -> float:
+    return sum(math.log(rate) for rate in rates) / len(rates)
 
 
 def _log_mean(rates: Sequence[float]) -> tuple[float, float]:
@@ -58,10 +98,12 @@ def _freedom(first: float, first_count: int, second: float, second_count: int) -
     return (first + second) ** 2 / (first**2 / (first_count - 1) + second**2 / (second_count - 1))
 
 
-def _student(freedom: float) -> float:
-    """Interpolated in 1/freedom, in which the points lie almost on a line."""
-    for (low, at_low), (high, at_high) in pairwise(_POINTS):
+def student(freedom: float, confidence: float) -> float:
+    """A two-sided point, interpolated in 1/freedom, in which the points lie almost on a line."""
+    column = _COLUMNS[confidence]
+    for lower, upper in pairwise(_POINTS):
+        low, high = lower[0], upper[0]
         if freedom <= high:
             part = (1 / low - 1 / max(freedom, low)) / (1 / low - 1 / high)
-            return at_low + (at_high - at_low) * part
-    return _POINTS[-1][1]
+            return lower[column] + (upper[column] - lower[column]) * part
+    return _POINTS[-1][column]

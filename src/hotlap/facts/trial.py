@@ -1,0 +1,90 @@
+"""One isolated run of a job under one plan, and what it brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hotlap.facts.plan import Plan
+from hotlap.facts.summary import summarise
+from hotlap.facts.timeline import Stage, Timeline
+
+
+class Status(StrEnum):
+    """How a trial ended. A dead or hung one is a result, not an error."""
+
+    DONE = "done"
+    DEAD = "dead"
+    HUNG = "hung"
+    STEPLESS = "stepless"  # it ended without a steady step
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The steady state of a trial. Throughput counts samples where batches show them, else steps."""
+
+    throughput: float
+    counts: str  # samples | steps
+    step_ms: float
+    data_ms: float  # that a step waits for data
+    samples_per_step: float | None
+    memory_bytes: int | None  # peak: of the GPU where there is one, else of the processes
+    utilisation: float  # share of a step that is not spent waiting for data
+    compile_s: float
+    startup_s: float
+    foreign_cores: float | None  # in use by others meanwhile
+    steps: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`stood` are the settings that acted, `refused` the reasons of those that did not."""
+
+    number: int
+    plan: Plan
+    status: Status
+    seconds: float
+    figures: Figures | None = None
+    reason: str = ""
+    stood: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    stages: Mapping[str, float] = field(default_factory=dict)  # exposed ms a step
+
+
+def figures_of(timeline: Timeline) -> Figures | None:
+    """The figures of the rank that sets the pace; None without a steady step."""
+    summary = summarise(timeline)
+    if not summary.n or not summary.steps_per_s:
+        return None
+    samples = summary.samples_per_s
+    return Figures(
+        throughput=samples or summary.steps_per_s,
+        counts="samples" if samples else "steps",
+        step_ms=summary.step_ms or 0.0,
+        data_ms=summary.ms(Stage.DATA),
+        samples_per_step=samples / summary.steps_per_s if samples else None,
+        memory_bytes=_memory(timeline),
+        utilisation=1.0 - summary.share(Stage.DATA),
+        compile_s=timeline.warmup.compile_s,
+        startup_s=timeline.warmup.startup_s,
+        foreign_cores=_median([gauge.foreign_cpu for gauge in timeline.gauges]),
+        steps=summary.n,
+    )
+
+
+def stages_of(timeline: Timeline) -> dict[str, float]:
+    """Exposed milliseconds a step by stage."""
+    return {stage.value: each.ms for stage, each in summarise(timeline).stages.items()}
+
+
+def _memory(timeline: Timeline) -> int | None:
+    reserved = [gauge.cuda_reserved for gauge in timeline.gauges if gauge.cuda_reserved is not None]
+    resident = [gauge.rss for gauge in timeline.gauges]
+    return max(reserved or resident, default=None)
+
+
+def _median(values: list[float]) -> float | None:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None

@@ -1,0 +1,84 @@
+"""Keep, drop or undecided, with the gain and the guard's result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hotlap.facts.diagnosis import Interval
+from hotlap.facts.plan import Plan
+from hotlap.facts.trial import Figures
+
+
+class Ruling(StrEnum):
+    """What becomes of a setting that was tried."""
+
+    KEEP = "keep"
+    DROP = "drop"
+    UNDECIDED = "undecided"
+
+
+class Sameness(StrEnum):
+    """Whether the same model is trained; never `same` by default."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    NOT_DECIDED = "not decided"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """What the guard found, by the numerics class of the settings; `reason` says on what grounds."""
+
+    sameness: Sameness
+    numerics: str
+    reason: str
+    steps: int = 0
+    seeds: int = 0
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Throughput ratio minus one, with its interval and the trials behind it."""
+
+    value: float
+    interval: Interval
+    trials: int = 0
+
+    @property
+    def decided(self) -> bool:
+        return not self.interval.low <= 0.0 <= self.interval.high
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """On one setting. `promise` is what guides promise for the knob, beside which the gain is shown."""
+
+    knob: str
+    setting: Any
+    ruling: Ruling
+    gain: Gain | None = None
+    predicted: float | None = None
+    predicted_interval: Interval | None = None
+    promise: tuple[float, float] | None = None
+    guard: Guarded | None = None
+    reason: str = ""
+    break_even_steps: int | None = None  # until the time for compiling is paid back
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """All that `tune` found out: what was tried in its order, and the plan that came of it."""
+
+    baseline: Figures
+    tuned: Figures | None
+    plan: Plan
+    gain: Gain | None
+    guard: Guarded | None
+    verdicts: tuple[Verdict, ...] = ()
+    alone: Mapping[str, Gain] = field(default_factory=dict)  # each accepted setting by itself
+    trials: int = 0
+    seconds: float = 0.0
+    ended: str = ""  # why the search ended

@@ -1,0 +1,161 @@
+"""Is the same model trained? By the numerics class of what was changed; never `same` by default.
+
+BITWISE settings must leave every batch, the parameters and the random numbers as they were, bit by bit. ROUNDING ones
+must leave the losses and the path of the parameters as close to the baseline's, seed by seed, as the baseline's own
+reseeded runs are to each other. STATISTICAL ones are compared at equal samples seen, and what a few steps cannot show
+is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hotlap.facts.verdict import Guarded, Sameness
+from hotlap.facts.witness import Witness
+from hotlap.stats.equivalence import equivalence
+
+LEAST_SEEDS = 3
+OFF_COURSE = 0.5  # of the way that the baseline's parameters went: rounding leads nowhere near so far apart
+STANDSTILL = 0.5  # of the baseline's way: a model that moves less drops updates
+SPREAD = 1.0  # of the spread between reseeded baselines: what chance does anyway
+
+_WHAT = ("the batches", "the losses", "the parameters", "the random numbers")
+
+
+def bitwise(base: Sequence[Witness], plan: Sequence[Witness]) -> Guarded:
+    """One run of each is enough where two runs of the baseline agree with each other."""
+    steps = min(base[0].steps, plan[0].steps)
+    if len(base) > 1 and (own := first_difference(base[0], base[1])):
+        reason = f"two runs of the script itself differ in {own}, so bits say nothing about the plan"
+        return Guarded(Sameness.NOT_DECIDED, "bitwise", reason, steps, 1)
+    found = first_difference(base[0], plan[0])
+    if found:
+        return Guarded(Sameness.DIFFERENT, "bitwise", f"{found} are not the same", steps, 1)
+    return Guarded(
+        Sameness.SAME,
+        "bitwise",
+        f"batches, losses, parameters and random numbers are bit-equal after {steps} steps",
+        steps,
+        1,
+    )
+
+
+def first_difference(one: Witness, other: Witness) -> str:
+    """What differs first, with the step where there is one; empty for bit-equal runs."""
+    for name, mine, theirs in (
+        (_WHAT[0], one.batches, other.batches),
+        (_WHAT[1], one.losses, other.losses),
+    ):
+        count = min(len(mine), len(theirs))
+        for step in range(count):
+            if mine[step] != theirs[step] and not _both_nan(mine[step], theirs[step]):
+                return f"{name} (from number {step + 1})"
+    if one.parameters != other.parameters:
+        return _WHAT[2]
+    return _WHAT[3] if one.generators != other.generators else ""
+
+
+def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Guarded:
+    """Pairs of runs by seed, against the spread of the baseline's own seeds."""
+    pairs = [(one, other) for one in base for other in plan if one.seed == other.seed]
+    steps = min((min(one.steps, other.steps) for one, other in pairs), default=0)
+    if len(pairs) < LEAST_SEEDS or steps < 2:
+        reason = f"{len(pairs)} seeds and {steps} steps are too few; {LEAST_SEEDS} seeds are needed"
+        return Guarded(Sameness.NOT_DECIDED, numerics, reason, steps, len(pairs))
+    broken = (
+        _not_finite(pairs) or (_off_course(pairs) if numerics == "rounding" else "") or _standstill(pairs)
+    )
+    if broken:
+        return Guarded(Sameness.DIFFERENT, numerics, broken, steps, len(pairs))
+    differences, levels = _differences(pairs)
+    margin = SPREAD * _spread(levels)
+    found = equivalence(differences, margin)
+    shown = (
+        f"mean loss differs by {found.difference:+.3g} ({found.low:+.3g} to {found.high:+.3g}), "
+        f"chance alone by {margin:.3g}"
+    )
+    if found.different:
+        return Guarded(Sameness.DIFFERENT, numerics, shown, steps, len(pairs))
+    if not found.same:
+        return Guarded(Sameness.NOT_DECIDED, numerics, shown, steps, len(pairs))
+    limit = "" if numerics == "rounding" else f"; what shows only after more than {steps} steps is not known"
+    return Guarded(Sameness.SAME, numerics, shown + limit, steps, len(pairs))
+
+
+def _differences(pairs: Sequence[tuple[Witness, Witness]]) -> tuple[list[float], list[float]]:
+    """Of the mean loss over the later half, at equal samples seen; and the baselines' own levels."""
+    differences, levels = [], []
+    for one, other in pairs:
+        until = min(one.samples[-1], other.samples[-1]) if one.samples and other.samples else 0
+        mine, theirs = level(one, until), level(other, until)
+        differences.append(theirs - mine)
+        levels.append(mine)
+    return differences, levels
+
+
+def level(witness: Witness, until: int) -> float:
+    """Mean loss over the second half of the samples up to `until`; of the steps where samples were not counted."""
+    rows = list(zip(witness.samples, witness.losses, strict=True))
+    if until > 0:
+        later = [loss for seen, loss in rows if until / 2 < seen <= until]
+    else:
+        later = [loss for _, loss in rows[len(rows) // 2 :]]
+    return sum(later) / len(later) if later else witness.losses[-1]
+
+
+def _spread(levels: Sequence[float]) -> float:
+    mean = sum(levels) / len(levels)
+    return math.sqrt(sum((each - mean) ** 2 for each in levels) / (len(levels) - 1))
+
+
+def _not_finite(pairs: Sequence[tuple[Witness, Witness]]) -> str:
+    for one, other in pairs:
+        for step, loss in enumerate(other.losses):
+            if not math.isfinite(loss) and all(math.isfinite(each) for each in one.losses[: step + 1]):
+                return f"the loss becomes {loss} at backward number {step + 1}; the script's own stays finite"
+    return ""
+
+
+def _off_course(pairs: Sequence[tuple[Witness, Witness]]) -> str:
+    """Rounding errors grow, but a path of the parameters that leads elsewhere from the start is another training."""
+    apart = [_apart(one, other) for one, other in pairs]
+    middle = sorted(apart)[len(apart) // 2]
+    if middle <= OFF_COURSE:
+        return ""
+    return f"after {pairs[0][1].steps} steps the parameters are {middle:.0%} of their way apart"
+
+
+def _apart(one: Witness, other: Witness) -> float:
+    count = min(one.steps, other.steps)
+    mine, theirs = (_way(each, count) for each in (one, other))
+    went = _norm(mine)
+    return _norm([a - b for a, b in zip(mine, theirs, strict=True)]) / went if went else 0.0
+
+
+def _standstill(pairs: Sequence[tuple[Witness, Witness]]) -> str:
+    """Updates that are lost, as fp16 does with small ones: at equal steps the parameters move much less."""
+    shares = []
+    for one, other in pairs:
+        if (
+            one.samples
+            and other.samples
+            and one.samples[-1] * 0.9 <= other.samples[-1] <= one.samples[-1] * 1.1
+        ):
+            went = _norm(_way(one, one.steps))
+            shares.append(_norm(_way(other, other.steps)) / went if went else 1.0)
+    if not shares or sorted(shares)[len(shares) // 2] >= STANDSTILL:
+        return ""
+    return f"the parameters move only {sorted(shares)[len(shares) // 2]:.0%} as far as without the plan"
+
+
+def _way(witness: Witness, steps: int) -> list[float]:
+    return [now - start for now, start in zip(witness.sketches[steps - 1], witness.start, strict=True)]
+
+
+def _norm(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value * value for value in values))
+
+
+def _both_nan(one: object, other: object) -> bool:
+    return isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)

@@ -1,0 +1,1 @@
+"""Runs trials: isolated, interleaved, and kept in an append-only ledger."""
