@@ -31,7 +31,9 @@ def fitted():
         plan = {key.replace("_", "-"): value for key, value in settings.items()}
         fitter = Fitter(plan, some_knobs(plan))
         step.install(fitter)
-        Lightning().offer(sys.modules["lightning.pytorch.trainer.trainer"], fitter)
+        integration = Lightning()
+        for name in ("trainer.trainer", "strategies.strategy", "loops.evaluation_loop"):
+            integration.offer(sys.modules[f"lightning.pytorch.{name}"], fitter)
         made.append(fitter)
         return fitter
 
@@ -63,12 +65,12 @@ class Net(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def fit(module, **options):
+def fit(module, val=None, **options):
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(32, 4), torch.randn(32, 1))
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=1, **quiet, **options)
-    trainer.fit(module, DataLoader(data, batch_size=4))
+    trainer = L.Trainer(accelerator="cpu", devices=1, max_epochs=2 if val else 1, **quiet, **options)
+    trainer.fit(module, DataLoader(data, batch_size=4), val)
     return trainer
 
 
@@ -113,6 +115,23 @@ class TestLightning:
         fitter = fitted(precision="bf16-mixed")
         fit(Net(), enable_checkpointing=False, plugins=[Precision()])
         assert "precision plugin" in only(fitter).reason
+
+    def test_a_schedule_that_waits_for_validation_does_not_end_the_training(self, fitted):
+        class Waiting(Net):
+            def validation_step(self, batch, index):
+                self.log("val", self.net(batch[0]).mean())
+
+            def configure_optimizers(self):
+                optimizer = super().configure_optimizers()
+                plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+                return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val"}}
+
+        fitter = fitted(validate_every=12)  # an epoch has 8 batches
+        data = DataLoader(TensorDataset(torch.randn(32, 4), torch.randn(32, 1)), batch_size=4)
+        trainer = fit(Waiting(), val=data, enable_checkpointing=False, num_sanity_val_steps=0)
+        assert trainer.global_step == 16
+        assert "val" in trainer.callback_metrics
+        assert only(fitter).acts
 
     def test_wrong_arguments_are_lightnings_to_refuse(self, fitted):
         fitted(log_every=2)

@@ -27,6 +27,7 @@ from hotlap.integrations import (
     attributes,
     before,
     constructing,
+    following,
     option,
     stage_points,
 )
@@ -38,6 +39,7 @@ from hotlap.probe.boundary import contained
 
 _TRAINER = "pytorch.trainer.trainer"
 _EVALUATION = "pytorch.loops.evaluation_loop"
+_STRATEGIES = "pytorch.strategies.strategy"
 _FABRIC = "fabric.fabric"
 _STAND_ALONE = {"pytorch": "pytorch_lightning", "fabric": "lightning_fabric"}
 _STRATEGY: Points = {"training_step": Stage.FORWARD, "batch_to_device": Stage.TRANSFER}
@@ -45,7 +47,7 @@ _STRATEGY: Points = {"training_step": Stage.FORWARD, "batch_to_device": Stage.TR
 # Module names as in the `lightning` package; the stand-alone packages differ only in how the name begins.
 _POINTS: dict[str, Points] = {
     _TRAINER: {"Trainer.save_checkpoint": Stage.CHECKPOINT},
-    "pytorch.strategies.strategy": {f"Strategy.{name}": stage for name, stage in _STRATEGY.items()},
+    _STRATEGIES: {f"Strategy.{name}": stage for name, stage in _STRATEGY.items()},
     # A fetcher also feeds from iterables that are no DataLoader.
     "pytorch.loops.fetchers": {"_DataFetcher.__next__": Stage.DATA},
     _EVALUATION: {"_EvaluationLoop.run": Stage.VALIDATE},
@@ -112,7 +114,7 @@ class Lightning(Integration):
     def __init__(self) -> None:
         self._overrides = Overrides(_STRATEGY)
         self._met = Met()
-        self._limits_validation = False
+        self._limits_validation = self._moves_validation = False
 
     def attach(self, module: ModuleType, stager: Stager) -> None:
         name = _in_one_package(module)
@@ -139,12 +141,14 @@ class Lightning(Integration):
             seams.wrap(module.Fabric, "__init__", constructing(partial(_fabric_built, seams)))
         elif name == _EVALUATION:
             seams.wrap(module, "_parse_num_batches", self._at_least_one_batch)
+        elif name == _STRATEGIES:
+            seams.wrap(module.Strategy, "setup_optimizers", following(self._optimizers_set_up))
 
     def _trainer_built(self, seams: Seams, _: Any, arguments: dict[str, Any]) -> None:
         takes = {
             "precision": partial(_precision, arguments),
             "log-every": partial(option, arguments, "log_every_n_steps"),
-            "validate-every": partial(_validate_every, arguments),
+            "validate-every": partial(self._validate_every, arguments),
             "limit-validation": partial(self._limit_validation, arguments),
             "cudnn-benchmark": partial(option, arguments, "benchmark"),
         }
@@ -159,6 +163,17 @@ class Lightning(Integration):
         takes["checkpoint-every"] = partial(_checkpoint_every, trainer)
         takes["monitor-budget"] = partial(_monitor_budget, seams, trainer)
         seams.trainer(offered)
+
+    def _validate_every(self, arguments: dict[str, Any], batches: int) -> Undo:
+        self._moves_validation = True
+        # Without a number of epochs, batches are counted on over their ends.
+        every = {"val_check_interval": batches, "check_val_every_n_epoch": None}
+        return together([option(arguments, name, value) for name, value in every.items()])
+
+    def _optimizers_set_up(self, strategy: Any, _: Any) -> None:
+        """A schedule that waits for a validated figure at the end of an epoch may not find it there any more."""
+        for schedule in strategy.lr_scheduler_configs if self._moves_validation else ():
+            schedule.strict = False
 
     def _limit_validation(self, arguments: dict[str, Any], share: float) -> Undo:
         self._limits_validation = True
@@ -206,13 +221,6 @@ def _precision(arguments: dict[str, Any], setting: Any) -> Undo:
     if any("Precision" in kind.__name__ for each in given for kind in type(each).__mro__):
         raise CannotActError("the script gives the trainer a precision plugin of its own")
     return option(arguments, "precision", _PRECISIONS[str(setting)])
-
-
-def _validate_every(arguments: dict[str, Any], batches: int) -> Undo:
-    # Without a number of epochs, batches are counted on over their ends.
-    return together(
-        [option(arguments, "val_check_interval", batches), option(arguments, "check_val_every_n_epoch", None)]
-    )
 
 
 def _accumulate(trainer: Any, growth: dict[str, float], times: int) -> Undo:
