@@ -128,7 +128,7 @@ def compute_host() -> Callable[..., Any]:
 
 @pytest.fixture
 def compute_timeline() -> Callable[..., Any]:
-    """Steps of 100 ms: 80 in forward and backward, 20 in the optimizer. Words are those of `Runtime`, and a few more."""
+    """Steps of 100 ms: 80 in forward and backward, 20 in the optimizer. Words are those of `Runtime`, and some more."""
     from hotlap.facts import timeline as facts
     from hotlap.facts.timeline import Stage
 

@@ -52,6 +52,7 @@ def test_compiled_in_place(fit_compute, train):
     done = train()
     assert counters["stats"]["unique_graphs"] == 1
     assert only(fitter.fitted).acts and only(fitter.fitted).place == "Sequential"
+    assert only(fitter.fitted).numerics == "statistical", "this network drops activations at random"
     assert done.same_as(plain), "the backend of this test fuses nothing"
     file = io.BytesIO()
     torch.save(done.net, file)

@@ -8,8 +8,8 @@ When it helps
 What it costs
     Nothing, but operators without a fast form for it convert back and forth.
 Numerics
-    Other kernels add up in another order: results differ by rounding. Checkpoints hold the same values under the same
-    keys.
+    Other kernels add up in another order: results differ by rounding. With dropout random masks fall on other
+    elements, which only statistics can tell from a fault. Checkpoints hold the same values under the same keys.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ class ChannelsLast(Knob):
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+
+    def numerics_at(self, target: Any, setting: Any) -> Numerics:
+        """Random masks fall on other elements."""
+        return Numerics.STATISTICAL if _draws(target.module) else Numerics.ROUNDING
 
     def apply(self, target: Model, setting: bool) -> Undo:
         if not setting:
@@ -116,3 +120,8 @@ class _FirstForward:
             reason = str(fault).strip().partition("\n")[0][:160]
             self.reach.step_down(ChannelsLast.id, False, f"its forward does not bear the layout: {reason}")
             return call(*args, **kwargs)
+
+
+def _draws(module: Any) -> bool:
+    """Whether it drops activations at random."""
+    return any("Dropout" in type(each).__name__ and getattr(each, "p", 0.0) > 0 for each in module.modules())

@@ -10,8 +10,8 @@ When it helps
 What it costs
     Seconds to minutes at the first step, and again for sizes that it has not met.
 Numerics
-    Fused operators round in another order, and random masks are drawn in another one: the same model, not the same
-    bits.
+    Fused operators round in another order: the same model, not the same bits. With dropout other random masks are
+    drawn, which only statistics can tell from a fault.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ class Compile(Knob):
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
+    def numerics_at(self, target: Any, setting: Any) -> Numerics:
+        """Random masks fall on other elements."""
+        return Numerics.STATISTICAL if _draws(target.module) else Numerics.ROUNDING
+
     def apply(self, target: Model, setting: str) -> Undo:
         if setting == _OFF:
             return lambda: None
@@ -98,12 +102,12 @@ def _is_compiled(slot: Any) -> bool:
 
 
 def _options(setting: str) -> dict[str, Any]:
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"dynamic": True} if setting == "dynamic" else {}
     if os.environ.get(BACKEND):
         options["backend"] = os.environ[BACKEND]
     elif setting not in ("default", "dynamic"):
         options["mode"] = setting
-    return options | ({"dynamic": True} if setting == "dynamic" else {})
+    return options
 
 
 def _compiled(network: Any, reach: Reach, setting: str) -> Undo:
@@ -136,8 +140,9 @@ class _Guarded:
             return call(*args, **kwargs)
         graphs = self.counted["unique_graphs"]
         result = self._attempt(self.compiled, call, args, kwargs)
-        if self.counted["unique_graphs"] != graphs:
-            self._count()
+        self.compilations += self.counted["unique_graphs"] != graphs
+        if self.compilations >= self.most:
+            self._give_up(f"it was compiled anew at {self.compilations} calls")
         return result
 
     def _attempt(self, compiled: Callable[..., Any], call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -154,11 +159,6 @@ class _Guarded:
             self._give_up(f"the compiler rejects it: {_first_line(fault)}")
             return call(*args, **kwargs)
 
-    def _count(self) -> None:
-        self.compilations += 1
-        if self.compilations >= self.most:
-            self._give_up(f"it was compiled anew at {self.compilations} calls")
-
     def _give_up(self, reason: str) -> None:
         if self.compiled is not None:
             self.compiled = None
@@ -173,3 +173,8 @@ def _first_line(fault: BaseException) -> str:
     fault = getattr(fault, "inner_exception", fault)  # what the compiler's back end said
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     return f"{type(fault).__name__}: {lines[0] if lines else ''}"[:200]
+
+
+def _draws(module: Any) -> bool:
+    """Whether it drops activations at random."""
+    return any("Dropout" in type(each).__name__ and getattr(each, "p", 0.0) > 0 for each in module.modules())

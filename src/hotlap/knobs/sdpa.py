@@ -8,7 +8,8 @@ When it helps
 What it costs
     Attention weights are no longer returned (`output_attentions`).
 Numerics
-    The same sums in another order: rounding. Dropout on the scores draws other masks.
+    The same sums in another order: rounding. With dropout on the scores other random masks are drawn, which only
+    statistics can tell from a fault.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hotlap.ports.values import Flag
 
 _MOST_SAVED = 0.5  # of forward and backward
 _SDPA = "sdpa"
+_DROPOUTS = ("attn_pdrop", "attention_dropout", "attention_probs_dropout_prob")
 
 
 class Sdpa(Knob):
@@ -43,6 +45,11 @@ class Sdpa(Knob):
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+
+    def numerics_at(self, target: Any, setting: Any) -> Numerics:
+        models = [each for each in target.module.modules() if hasattr(each, "set_attn_implementation")]
+        drops = any(getattr(each.config, name, 0.0) for each in models[:1] for name in _DROPOUTS)
+        return Numerics.STATISTICAL if drops else Numerics.ROUNDING
 
     def apply(self, target: Model, setting: bool) -> Undo:
         models = [each for each in target.module.modules() if hasattr(each, "set_attn_implementation")]
