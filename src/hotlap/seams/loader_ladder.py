@@ -7,18 +7,14 @@ there are fewer of them. Where nothing helps, the script gets the error that it 
 from __future__ import annotations
 
 import functools
-import os
-import re
 import sys
-import threading
 import time
-import traceback
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from pickle import UnpicklingError
+from queue import Empty
 from typing import Any
 
 from torch.utils.data import _utils
@@ -27,9 +23,9 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDat
 from hotlap.probe import boundary
 from hotlap.seams.fitter import Fitter
 from hotlap.seams.loader_built import Loaders
+from hotlap.seams.loader_deaths import Deaths
 from hotlap.seams.loader_iterator import Given, Setup, Watch, abandon, load_alone, next_alone, rebuild
 from hotlap.seams.loader_rungs import (
-    LOST_HANDING_OVER,
     MOST_IN_A_ROW,
     GoneError,
     HungError,
@@ -55,8 +51,7 @@ class Ladder:
     def __init__(self, fitter: Fitter, loaders: Loaders, patience_s: float) -> None:
         self._fitter, self._loaders, self._patience_s = fitter, loaders, patience_s
         self._rungs: weakref.WeakKeyDictionary[Any, Rung] = weakref.WeakKeyDictionary()
-        self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._listening: Any = None  # the iterator that the main thread waits for
+        self._deaths = Deaths()
         self._construct: Original = _MultiProcessingDataLoaderIter.__init__
         self.replaced = 0
 
@@ -68,8 +63,7 @@ class Ladder:
         wrap(kind, "_next_data", self._around_next_data)
         wrap(kind, "_reset", self._around_reset)
         wrap(kind, "_shutdown_workers", self._around_shutdown)
-        wrap(_utils.signal_handling, "_error_if_any_worker_fails", self._around_check)
-        wrap(_utils.worker, "_worker_loop", _around_worker)
+        self._deaths.install(self._fitter)
 
     def rung(self, loader: Any) -> Rung:
         known = self._rungs.get(loader)
@@ -90,7 +84,7 @@ class Ladder:
             given = Given(loader, **_changes(rung, setups, loader.worker_init_fn))
             iterator._hotlap = Watch(given)
             iterator._hotlap_rung = rung
-            self._watched.add(iterator)
+            self._deaths.watch(iterator)
             original(iterator, given)
 
         return begun
@@ -113,18 +107,29 @@ class Ladder:
                 return original(iterator)
             rung, began = iterator._hotlap_rung, time.monotonic()
             while time.monotonic() - began < rung.patience_s:
-                with self._listens(iterator):
-                    if watch.gone:
-                        raise GoneError("a DataLoader worker died")
-                    try:
-                        arrived, data = iterator._try_get_data(_LOOK_S)
-                    except _CUT_OFF as error:
-                        raise GoneError(f"a DataLoader worker died while it handed over: {error}") from error
+                arrived, data = self._take(iterator, watch)
                 if arrived:
                     return data
             raise HungError(f"no DataLoader worker gave anything for {rung.patience_s:.3g} s")
 
         return got
+
+    def _take(self, iterator: Any, watch: Watch) -> tuple[bool, Any]:
+        """As torch's `_try_get_data`, but looks more often and knows a conversation that was cut off."""
+        try:
+            with self._deaths.end_waiting(iterator):
+                if watch.gone:
+                    raise GoneError("a DataLoader worker died")
+                return True, iterator._data_queue.get(timeout=_LOOK_S)
+        except Empty:
+            pass
+        except _CUT_OFF as error:
+            raise GoneError(f"a DataLoader worker died while it handed over: {error}") from error
+        if any(worker.exitcode is not None for worker in iterator._workers):
+            raise GoneError("a DataLoader worker died")
+        if iterator._pin_memory and not iterator._pin_memory_thread.is_alive():
+            raise GoneError("the thread that pins memory died, as it does when a worker is cut off")
+        return False, None
 
     def _around_next_data(self, original: Original) -> Original:
         @functools.wraps(original)
@@ -184,7 +189,7 @@ class Ladder:
                 original(iterator)
                 return
             try:
-                with self._listens(iterator):
+                with self._deaths.end_waiting(iterator):
                     if watch.gone or any(worker.exitcode for worker in iterator._workers):
                         raise GoneError("a DataLoader worker died")
                     original(iterator)
@@ -192,42 +197,6 @@ class Ladder:
                 abandon(iterator)
 
         return ended
-
-    def _around_check(self, original: Original) -> Original:
-        """When a worker dies, torch raises at whatever line the script is. It is enough to know at the next batch."""
-
-        @functools.wraps(original)
-        def checked() -> None:
-            try:
-                original()
-            except RuntimeError as error:
-                pids = {int(each) for each in re.findall(r"\d+", str(error))}
-                owner = self._owner(pids)
-                if owner is None or not owner._hotlap.mendable:
-                    raise
-                owner._hotlap.gone = True
-                if owner is self._listening:
-                    raise GoneError(str(error)) from None
-
-        return checked
-
-    def _owner(self, pids: set[int]) -> Any:
-        for iterator in list(self._watched):
-            if any(worker.pid in pids for worker in getattr(iterator, "_workers", ())):
-                return iterator
-        return None
-
-    @contextmanager
-    def _listens(self, iterator: Any) -> Iterator[None]:
-        """While the main thread waits for workers, the death of one ends the waiting, whatever lock it is for."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before, self._listening = self._listening, iterator
-        try:
-            yield
-        finally:
-            self._listening = before
 
     def _mend(self, iterator: Any, watch: Watch, error: Exception) -> bool:
         kind = trouble(iterator, error) if watch.mendable else None
@@ -260,12 +229,13 @@ class Ladder:
     def _tell(self, before: Rung, rung: Rung, why: str, iterator: Any) -> None:
         self._fitter.note("replaced_workers", self.replaced)
         at = f"at batch {iterator._num_yielded + 1} of this epoch"
+        fresh = f"{rung.workers} fresh workers go on" if rung.workers > 1 else "a fresh worker goes on"
         if rung.alone:
             reason = f"{why}; the training process goes on by itself {at}"
             self._fitter.stepped_down(StepDown("num-workers", before.workers, 0, reason))
             return
         downs = [
-            StepDown(knob, was, now, f"{why}; fresh workers go on {at}")
+            StepDown(knob, was, now, f"{why}; {fresh} {at}")
             for knob, was, now in (
                 ("num-workers", before.workers, rung.workers),
                 ("prefetch-factor", before.prefetch, rung.prefetch),
@@ -275,7 +245,7 @@ class Ladder:
         for down in downs:
             self._fitter.stepped_down(down)
         if not downs:
-            print(f"hotlap: {why}; {rung.workers} fresh workers go on {at}", file=sys.stderr, flush=True)
+            print(f"hotlap: {why}; {fresh} {at}", file=sys.stderr, flush=True)
 
 
 def _changes(rung: Rung, setups: tuple[Any, ...], init: Any) -> dict[str, Any]:
@@ -299,19 +269,3 @@ def _forget_arrived(iterator: Any, watch: Watch) -> None:
 
 def _leaving() -> bool:
     return _utils is None or _utils.python_exit_status is not False
-
-
-def _around_worker(original: Original) -> Original:
-    @functools.wraps(original)
-    def looped(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **named: Any) -> None:
-        batches._on_queue_feeder_error = _lost_handing_over
-        original(kind, dataset, indices, batches, *rest, **named)
-
-    return looped
-
-
-def _lost_handing_over(error: BaseException, _: Any) -> None:
-    """A thread of the worker could not pickle a batch. torch would drop it, and wait for it."""
-    traceback.print_exception(error, file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(LOST_HANDING_OVER)
