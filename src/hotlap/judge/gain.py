@@ -1,0 +1,43 @@
+"""How much faster, and whether that is enough to keep a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hotlap.facts.diagnosis import Interval
+from hotlap.facts.trial import Figures
+from hotlap.facts.verdict import Gain, Ruling
+from hotlap.stats.compare import Scatter, ratio
+
+LEAST = 0.03  # a winner must beat the incumbent by this: less is not worth a setting more
+TIE = 0.02  # settings this close are equal, and the simpler one is taken
+LOOKING = 0.99  # confidence while more trials may follow: who looks often is fooled more often
+DONE = 0.95
+
+
+def gain_of(
+    before: Sequence[float], after: Sequence[float], scatter: Scatter | None, *, final: bool
+) -> Gain | None:
+    """None where nothing can be said yet: no scatter is known and a plan ran but once."""
+    if not before or not after or (scatter is None and min(len(before), len(after)) < 2):
+        return None
+    found = ratio(before, after, confidence=DONE if final else LOOKING, scatter=scatter)
+    return Gain(found.value - 1.0, Interval(found.low - 1.0, found.high - 1.0), len(before) + len(after))
+
+
+def rule(gain: Gain | None, least: float = LEAST) -> Ruling:
+    """Keep what is surely faster, and by enough; drop what surely is not; else more trials must tell."""
+    if gain is None:
+        return Ruling.UNDECIDED
+    if gain.interval.low > 0.0 and gain.value >= least:
+        return Ruling.KEEP
+    return Ruling.DROP if gain.interval.high < least else Ruling.UNDECIDED
+
+
+def break_even(before: Figures, after: Figures) -> int | None:
+    """Steps until the time for compiling is paid back; None where nothing is compiled or nothing is saved."""
+    paid = after.compile_s - before.compile_s
+    saved = before.step_ms - after.step_ms
+    if before.samples_per_step and after.samples_per_step:  # a larger batch does more in a step
+        saved = before.step_ms - after.step_ms * before.samples_per_step / after.samples_per_step
+    return round(paid * 1e3 / saved) if paid > 0 and saved > 0 else None
