@@ -124,8 +124,9 @@ def test_bad_input_gets_one_message_and_a_remedy(work, hotlap, words, message, r
 
 def test_ray_packs_the_same_bytes(work, hotlap):
     pytest.importorskip("ray", reason="Ray is not installed")
-    assert hotlap("pack", "x.npy", "here", "--shards", "3").code == 0
-    said = hotlap("pack", "x.npy", "there", "--shards", "3", "--engine", "ray")
+    words = ("pack", "rows_of_mine:Rows", "--arg", "count=9", "--shards", "3")
+    assert hotlap(*words, "here").code == 0
+    said = hotlap(*words, "there", "--engine", "ray")
     assert said.code == 0, said.err
     ours, theirs = (
         {path.name: path.read_bytes() for path in (work / each).iterdir()} for each in ("here", "there")

@@ -46,6 +46,8 @@ def test_samples_by_number_over_all_shards(flat):
     for wrong in (20, -21):
         with pytest.raises(IndexError, match="hold 20"):
             data[wrong]
+        with pytest.raises(IndexError, match="hold 20"):
+            data.gather([0, wrong])
 
 
 def test_a_batch_is_gathered_over_shards_in_the_order_asked_for(flat):
@@ -61,8 +63,15 @@ def test_a_batch_is_gathered_over_shards_in_the_order_asked_for(flat):
 
 def test_samples_of_several_shapes_are_not_gathered(tmp_path):
     write_shard(format_named("flat"), tmp_path, sample_sets()["sequences"])
+    data = open_shards(tmp_path)
     with pytest.raises(HotlapError, match="several shapes"):
-        open_shards(tmp_path).gather([1, 2])
+        data.gather([1, 2])
+    order = [4, 0, 19, 4]
+    tokens, lengths = data.padded(order, value=-1)["tokens"]
+    assert lengths.tolist() == [len(data[at]["tokens"]) for at in order] and tokens.dtype == np.int16
+    for row, length, at in zip(tokens, lengths, order, strict=True):
+        assert np.array_equal(row[:length], data[at]["tokens"]) and (row[length:] == -1).all()
+    assert data.padded(order)["sets"][0].shape == (4, lengths.max(), 2, 3)
 
 
 def test_torch_loads_it_with_workers_and_without_a_warning(flat):

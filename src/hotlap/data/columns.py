@@ -30,7 +30,9 @@ def build_column(name: str, keys: Sequence[str], values: Sequence[Any]) -> Colum
     if kind == "array":
         return _array_column(name, keys, values)
     if kind in ("int", "float", "bool"):
-        numbers: Array = np.asarray(values, dtype={"int": np.int64, "float": np.float64, "bool": np.bool_}[kind])
+        numbers: Array = np.asarray(
+            values, dtype={"int": np.int64, "float": np.float64, "bool": np.bool_}[kind]
+        )
         return Column(kind, numbers, np.arange(len(values) + 1, dtype=np.int64), None)
     if kind == "unfit":
         odd = next(at for at, each in enumerate(values) if _scalar_kind(each) != _scalar_kind(values[0]))
@@ -44,10 +46,15 @@ def build_column(name: str, keys: Sequence[str], values: Sequence[Any]) -> Colum
 
 def value_at(column: Column, index: int) -> Any:
     """The value of one sample, as a copy of its own."""
-    start, end = int(column.offsets[index]), int(column.offsets[index + 1])
-    part = column.values[start:end]
+    value = view_at(column, index)
+    return value.copy() if column.kind == "array" else value
+
+
+def view_at(column: Column, index: int) -> Any:
+    """The same, but an array lies where the column does."""
+    part = column.values[column.offsets[index] : column.offsets[index + 1]]
     if column.shapes is not None:
-        return part.reshape(column.shapes[index]).copy()
+        return part if column.shapes.shape[1] == 1 else part.reshape(column.shapes[index])
     if column.kind in ("int", "float", "bool"):
         return part[0].item()
     return decoded(part.tobytes(), column.kind)

@@ -26,6 +26,7 @@ from hotlap.data.sealed import SEAL, Seal, read_seal
 from hotlap.errors import UsageError
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader
 
+Array = np.ndarray[Any, Any]
 READERS_KEPT = 128
 """Open shards: each holds a file open, and a process may often hold no more than 1024."""
 
@@ -74,21 +75,35 @@ class ShardDataset:
 
     def gather(self, indices: Sequence[int]) -> Fields:
         """A batch, one array for each field, of arrays that all have the same shape: one copy for each shard."""
-        places = np.asarray([self._place(index) for index in indices]).reshape(-1, 2)
+        shards, rows = self._places(indices)
         batch: Fields = {}
-        for shard in np.unique(places[:, 0]):
-            rows = np.flatnonzero(places[:, 0] == shard)
-            part = self._reader(int(shard)).gather(places[rows, 1])
+        for shard in np.unique(shards):
+            own = np.flatnonzero(shards == shard)
+            part = self._reader(int(shard)).gather(rows[own].tolist())
             if part is None:
                 raise UsageError(
                     f"{self._paths[int(shard)]} holds fields of several shapes, or no flat arrays.",
-                    "use data.__getitems__, or pack arrays of one shape as flat",
+                    "use data.padded or data.__getitems__, or pack arrays of one shape as flat",
                 )
-            if len(rows) == len(places):
+            if len(own) == len(rows):
                 return part
             for name, values in part.items():
-                target = batch.setdefault(name, np.empty((len(places), *values.shape[1:]), values.dtype))
-                target[rows] = values
+                target = batch.setdefault(name, np.empty((len(rows), *values.shape[1:]), values.dtype))
+                target[own] = values
+        return batch
+
+    def padded(self, indices: Sequence[int], value: float = 0) -> dict[str, tuple[Array, Array]]:
+        """A batch of arrays of several lengths: each field padded to its longest, and the lengths."""
+        raw = [self._reader(shard).view(row) for shard, row in map(self._place, indices)]
+        batch = {}
+        for name, first in raw[0].items():
+            if isinstance(first, np.ndarray) and first.ndim:
+                arrays = [each[name] for each in raw]
+                lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+                target = np.full((len(arrays), lengths.max(), *first.shape[1:]), value, first.dtype)
+                for row, length, array in zip(target, lengths, arrays, strict=True):
+                    row[:length] = array
+                batch[name] = (target, lengths)
         return batch
 
     def key(self, index: int) -> str:
@@ -114,6 +129,16 @@ class ShardDataset:
             raise IndexError(f"there is no sample {index}: the shards hold {len(self)}")
         shard = bisect.bisect_right(self._ends, at)
         return shard, at - (self._ends[shard - 1] if shard else 0)
+
+    def _places(self, indices: Sequence[int]) -> tuple[Array, Array]:
+        """Shard and row of many samples."""
+        at = np.asarray(indices, dtype=np.int64)
+        at = np.where(at < 0, at + len(self), at)
+        if at.size and not 0 <= at.min() <= at.max() < len(self):
+            raise IndexError(f"there is no sample {at.min()} or {at.max()}: the shards hold {len(self)}")
+        shards = np.searchsorted(self._ends, at, side="right")
+        starts = np.concatenate(([0], self._ends[:-1]))
+        return shards, at - starts[shards]
 
     def _raw(self, shard: int, row: int) -> Fields:
         return self._reader(shard).read(row)

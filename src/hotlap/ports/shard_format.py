@@ -54,6 +54,10 @@ class ShardReader(ABC):
     def read(self, position: int) -> Fields:
         """One sample; bytes fields may be views (memoryview) of the file."""
 
+    def view(self, position: int) -> Fields:
+        """One sample whose arrays may lie in the file itself, read-only: for who copies them elsewhere at once."""
+        return self.read(position)
+
     def gather(self, positions: Sequence[int]) -> Fields | None:
         """The samples stacked, one array for each field, where the format can do that without a loop; else None."""
         return None

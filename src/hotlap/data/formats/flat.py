@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hotlap.data.arrayfile import Array, read_arrays, write_arrays
-from hotlap.data.columns import Column, build_column, decoded, value_at
+from hotlap.data.columns import Column, build_column, decoded, value_at, view_at
 from hotlap.data.samples import SampleError, same_names
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
 
@@ -92,6 +92,9 @@ class FlatReader(ShardReader):
 
     def read(self, position: int) -> Fields:
         return {name: value_at(each, position) for name, each in self._columns.items()}
+
+    def view(self, position: int) -> Fields:
+        return {name: view_at(each, position) for name, each in self._columns.items()}
 
     def gather(self, positions: Sequence[int]) -> Fields | None:
         if any(each is None for each in self._fixed.values()):

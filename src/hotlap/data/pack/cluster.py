@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,25 @@ def carry_out_on_ray(job: Job, folder: Path, tasks: Sequence[Task], tell: Tell) 
         ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
     try:
         remote = ray.remote(max_retries=2)(_carry_out)
-        open_tasks = [remote.remote(job, folder, task) for task in tasks]
+        open_tasks = [remote.remote(job, folder, task, Path.cwd()) for task in tasks]
         while open_tasks:
             ready, open_tasks = ray.wait(open_tasks)
             for each in ray.get(ready):
                 _tell_or_raise(each, tell)
+    except ray.exceptions.RayError as error:
+        what = f"Ray could not do the work: {str(error).strip().splitlines()[-1]}"
+        raise HotlapError(
+            what, "install hotlap and share the folders on every machine of the cluster"
+        ) from error
     finally:
         if started:
             ray.shutdown()
 
 
-def _carry_out(job: Job, folder: Path, task: Task) -> tuple[int, int] | tuple[str, str]:
+def _carry_out(job: Job, folder: Path, task: Task, here: Path) -> tuple[int, int] | tuple[str, str]:
     """What was done; or the error in plain words, since Ray would wrap it in its own."""
     done: list[tuple[int, int]] = []
+    os.chdir(here)  # names of files and modules are meant from where the user is
     try:
         shop = Workshop(job, folder)
         with shop.place.as_worker():
