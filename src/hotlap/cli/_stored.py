@@ -24,10 +24,15 @@ def stored_run(
     from hotlap.pipeline import view_of
 
     folder = find_run(text)
+    leave_numpy_out(options)
+    return folder, view_of(folder, again=again)
+
+
+def leave_numpy_out(options: argparse.Namespace) -> None:
+    """Before a timeline is read."""
     if options.own_process:
         with _numpy_left_out():
             import pyarrow  # noqa: F401
-    return folder, view_of(folder, again=again)
 
 
 @contextmanager

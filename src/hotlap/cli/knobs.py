@@ -98,7 +98,7 @@ def _ask(options: argparse.Namespace, knobs: Mapping[str, Knob]) -> int:
     from hotlap.pipeline import ask
 
     check_json_target(options.json)
-    answers, reason = ask(to_job(options.job), knobs)
+    answers, reason = ask(to_job(options.job, command="knobs --for"), knobs)
     if not answers:
         raise UsageError(reason, "name a script that trains, with the options that it needs")
     if reason:

@@ -12,7 +12,7 @@ import argparse
 
 from hotlap.cli._output import add_json_option, print_text, write_json
 from hotlap.cli._plans import add_plan_options, overridden, preset_plan
-from hotlap.cli._stored import RUN_HELP
+from hotlap.cli._stored import RUN_HELP, leave_numpy_out
 
 TAKES_COMMAND = True
 USAGE = "hotlap plan --preset NAME [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
@@ -31,9 +31,11 @@ def run(options: argparse.Namespace) -> int:
     from hotlap.seams.catalogue import all_knobs
     from hotlap.seams.plan_file import plan_text
 
-    job, knobs = to_job(options.command_words), all_knobs()
+    job, knobs = to_job(options.command_words, command="plan"), all_knobs()
     options.preset = options.preset or "balanced"
     profile = find_run(options.profile) if options.profile else profile_of(job)
+    if profile:
+        leave_numpy_out(options)
     plan = overridden(preset_plan(options, profile, knobs), options.set, knobs)
     if options.json:
         facts = {"settings": dict(plan.settings), "reasons": dict(plan.reasons)}

@@ -21,6 +21,7 @@ from hotlap.cli._plans import (
     preset_plan,
     refuse_allow_without_preset,
 )
+from hotlap.cli._stored import leave_numpy_out
 from hotlap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from hotlap.launch.environment import already_inside
     from hotlap.seams.catalogue import all_knobs
 
-    job = to_job(options.command_words, options.name)
+    job = to_job(options.command_words, options.name, "run")
     plan, bounds = _wanted_plan(options, job, all_knobs())
     if options.skip_bad_samples < 0:
         raise UsageError(
@@ -98,6 +99,7 @@ def _wanted_plan(
     if options.plan:
         plan = read_plan(Path(options.plan), knobs)
     elif options.preset:
+        leave_numpy_out(options)
         plan = preset_plan(options, profile_of(job), knobs)
         bounds = {key: ["bitwise", *allowed_numerics(options.allow)] for key in plan.settings}
     by_name = {word.partition("=")[0] for word in options.set}

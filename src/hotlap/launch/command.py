@@ -1,4 +1,4 @@
-"""From the words after `hotlap profile` to a Job: a script, `-m module`, or any launcher after `--`."""
+"""From the words after `hotlap profile` or `hotlap run` to a Job: a script, `-m module`, or any launcher after `--`."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ _TAKES_REST = "WX"  # the rest of the word is the flag's value
 _PYTHON = re.compile(r"python[\d.]*w?(\.exe)?")
 
 
-def to_job(words: Sequence[str], name: str | None = None) -> Job:
-    """The job that the words mean; a script or module runs with this Python."""
+def to_job(words: Sequence[str], name: str | None = None, command: str = "profile") -> Job:
+    """The job that the words mean; a script or module runs with this Python. `command` is for the remedies."""
+    typed = f"hotlap {command}"
     if not words:
-        raise UsageError("there is no command to run.", "hotlap profile train.py --epochs 1")
+        raise UsageError("there is no command to run.", f"{typed} train.py --epochs 1")
     if words[0] == "--":
         argv = tuple(words[1:])
         if not argv:
             raise UsageError(
-                "there is no command after '--'.", "hotlap profile -- torchrun --nproc_per_node 2 train.py"
+                "there is no command after '--'.", f"{typed} -- torchrun --nproc_per_node 2 train.py"
             )
     elif words[0] == "-m":
         if len(words) < 2:
-            raise UsageError("-m needs the name of a module.", "hotlap profile -m package.train --epochs 1")
+            raise UsageError("-m needs the name of a module.", f"{typed} -m package.train --epochs 1")
         argv = (sys.executable, *words)
     else:
-        argv = (sys.executable, _script(words[0]), *words[1:])
+        argv = (sys.executable, _script(words[0], typed), *words[1:])
     _refuse_isolated(argv)
     return Job(argv=argv, cwd=str(Path.cwd()), name=name or _name_of(argv))
 
 
-def _script(word: str) -> str:
+def _script(word: str, typed: str) -> str:
     path = Path(word)
     if path.is_file() and (path.suffix in (".py", ".pyc", ".pyz", ".zip") or _looks_like_python(path)):
         return word
     if path.is_dir() and (path / "__main__.py").is_file():
         return word
-    launcher = f"put a launcher after --: hotlap profile -- {word} ..."
+    launcher = f"put a launcher after --: {typed} -- {word} ..."
     if path.exists():
         raise UsageError(f"'{word}' is not a Python script.", launcher)
     raise UsageError(f"there is no script '{word}'.", _nearest(path) if path.suffix == ".py" else launcher)
@@ -83,7 +84,7 @@ def _refuse_isolated(argv: Sequence[str]) -> None:
             if hidden and hidden in _ISOLATING:
                 raise UsageError(
                     f"python -{hidden} ignores the environment that hotlap attaches by.",
-                    f"leave -{hidden} away for the profile",
+                    f"leave -{hidden} away",
                 )
 
 
@@ -91,9 +92,16 @@ def _is_python(word: str) -> bool:
     return _PYTHON.fullmatch(Path(word).name) is not None
 
 
-def _name_of(argv: Sequence[str]) -> str:
+def script_of(argv: Sequence[str]) -> str:
+    """The word that says what is trained: a script, a module, or else the command itself."""
     words = list(argv[1:] if _is_python(argv[0]) else argv)
     script = next((word for word in words if word.endswith(".py")), None)
     if script is None and "-m" in words[:-1]:
-        return words[words.index("-m") + 1].rpartition(".")[2]
-    return Path(script or next((word for word in words if not word.startswith("-")), "job")).stem
+        return words[words.index("-m") + 1]
+    return script or next((word for word in words if not word.startswith("-")), "job")
+
+
+def _name_of(argv: Sequence[str]) -> str:
+    script = script_of(argv)
+    is_module = "-m" in argv and not script.endswith(".py")
+    return script.rpartition(".")[2] if is_module else Path(script).stem

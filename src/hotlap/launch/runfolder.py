@@ -12,6 +12,7 @@ from pathlib import Path
 from hotlap.errors import FactError, UsageError
 from hotlap.facts import codec
 from hotlap.facts.job import Job
+from hotlap.launch.command import script_of
 from hotlap.probe import control
 
 HOME = ".hotlap"
@@ -97,7 +98,7 @@ def _is_of(run: Path, job: Job) -> bool:
         known: Job = codec.read_json(run / "job.json", Job)
     except FactError:
         return False
-    return (known.argv[:2], known.cwd) == (job.argv[:2], job.cwd)
+    return script_of(known.argv) == script_of(job.argv)
 
 
 def _refuse_what_is_not_ours(probe: Path) -> None:

@@ -34,6 +34,8 @@ def workers(ground: Ground, *, generous: bool = False, spare: bool = False) -> I
         count, reason = 2, f"few, as each holds batches and memory of its own ({reason})"
     if count < 1:
         return
+    if not ground.draws_are_known:
+        reason += "; statistical where items draw random numbers, which the run then says"
     yield "num-workers", count, reason
     yield "persistent-workers", True, "workers live on between epochs instead of starting anew"
     if generous:

@@ -57,6 +57,10 @@ class Ground:
         return self.loader is not None and self.loader.dataset.draws_random is True
 
     @property
+    def draws_are_known(self) -> bool:
+        return self.loader is not None and self.loader.dataset.draws_random is not None
+
+    @property
     def frameworks(self) -> bool:
         """Whether a trainer may be there to take its options."""
         if self.timeline is not None:
