@@ -1,4 +1,4 @@
-"""Knobs of a trainer's options and of several ranks: when they are proposed, and what they say where they cannot act."""
+"""Knobs of trainers' options and of several ranks: when they are proposed, what they say where they cannot act."""
 
 from dataclasses import replace
 

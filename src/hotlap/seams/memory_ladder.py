@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from hotlap.probe import boundary
-from hotlap.seams.faults import kind_of
+from hotlap.seams.faults import OTHER, OUT_OF_MEMORY, kind_of
 from hotlap.seams.feeding import Feeding
 from hotlap.seams.fitter import Fitter
 
@@ -79,4 +79,21 @@ class _Notes:
         """Python keeps the exception that ended a script, also where its hook for it was replaced."""
         error = getattr(sys, "last_value", None)
         if error is not None and os.getpid() == self._pid:
-            boundary.attempt(self._fitter.note, "fault", {"kind": kind_of(error), "step": self._steps})
+            boundary.attempt(self._note_fault, error)
+
+    def _note_fault(self, error: BaseException) -> None:
+        kind = kind_of(error)
+        if kind == OUT_OF_MEMORY and _validates(error):
+            kind = OTHER  # the batches of validation are the script's
+        self._fitter.note("fault", {"kind": kind, "step": self._steps})
+
+
+def _validates(error: BaseException) -> bool:
+    """Whether the outermost module that the exception came through was in evaluation mode."""
+    trace = error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if isinstance(owner, torch.nn.Module):
+            return not owner.training
+        trace = trace.tb_next
+    return False
