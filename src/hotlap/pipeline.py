@@ -185,6 +185,10 @@ def write_report(run: Path, view: Mapping[str, Any], lang: str = "en") -> Path:
 
 def _stored_timelines(run: Path) -> tuple[Timeline, ...]:
     path = run / "timeline.arrow"
+    if not path.exists() and (run / runfolder.APPLIED).exists():
+        raise FactError(
+            f"{run} is of hotlap run, which records no timeline.", "profile the job: hotlap profile ..."
+        )
     reason = "" if path.exists() else " ".join(_lines(run / LOG))
     if reason:
         raise FactError(f"{run} holds no timeline: {reason}", "record the run again: hotlap profile ...")

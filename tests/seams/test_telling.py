@@ -35,6 +35,13 @@ def test_a_knob_that_acts_here_and_not_there_tells_both():
     ]
 
 
+def test_one_line_for_a_reason_however_many_places_it_holds_at():
+    many = [
+        Fitted("bucketing", 8, acts=False, place=f"a.py:{line}", reason="no lengths") for line in (1, 2, 3)
+    ]
+    assert told(many) == ["hotlap: bucketing=8 cannot act at a.py:1, a.py:2 and 1 more: no lengths"]
+
+
 def test_a_step_down_names_the_step_and_what_was_lost():
     down = StepDown("precision", "16-mixed", "bf16-mixed", "the loss was not finite", step=7, lost=3)
     text = " ".join(line.removeprefix("hotlap: ").strip() for line in told([down]))

@@ -23,7 +23,8 @@ class StepCounter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._start_anew()
-        os.register_at_fork(after_in_child=self._start_anew)
+        if hasattr(os, "register_at_fork"):  # Windows has no fork
+            os.register_at_fork(after_in_child=self._start_anew)
 
     def count(self, optimizer: object) -> int:
         """One more step of this optimizer; the number of steps so far."""

@@ -136,4 +136,5 @@ def _rank() -> int:
 
 
 def _say(lines: Iterable[str]) -> None:
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)

@@ -18,7 +18,8 @@ def told(news: Sequence[Fitted | StepDown]) -> list[str]:
     """What acts first, then what cannot, then what was replaced."""
     fitted = [each for each in news if isinstance(each, Fitted)]
     acts = [line for key in _ids(fitted) if (line := _acting(key, fitted))]
-    cannot = [_refused(each) for each in fitted if not each.acts]
+    refused = dict.fromkeys((each.knob, each.reason) for each in fitted if not each.acts)
+    cannot = [_refused([each for each in fitted if (each.knob, each.reason) == key]) for key in refused]
     downs = [_stepped_down(each) for each in news if isinstance(each, StepDown)]
     return [line for text in (*acts, *cannot, *downs) for line in wrapped(text)]
 
@@ -42,17 +43,20 @@ def _acting(key: str, fitted: Iterable[Fitted]) -> str:
     acting = [each for each in fitted if each.knob == key and each.acts]
     if not acting:
         return ""
-    places = list(dict.fromkeys(each.place for each in acting if each.place))
-    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
-    where = f" at {', '.join(places[:_MOST_PLACES])}{more}" if places else ""
     numerics = max((each.numerics for each in acting), key=list(Numerics).index)
     mark = "" if numerics is Numerics.BITWISE else f" ({numerics})"
-    return f"applied {key}={shown(acting[-1].setting)}{where}{mark}"
+    return f"applied {key}={shown(acting[-1].setting)}{_where(acting)}{mark}"
 
 
-def _refused(each: Fitted) -> str:
-    where = f" at {each.place}" if each.place else ""
-    return f"{each.knob}={shown(each.setting)} cannot act{where}: {each.reason}"
+def _refused(alike: Sequence[Fitted]) -> str:
+    first = alike[0]
+    return f"{first.knob}={shown(first.setting)} cannot act{_where(alike)}: {first.reason}"
+
+
+def _where(fitted: Iterable[Fitted]) -> str:
+    places = list(dict.fromkeys(each.place for each in fitted if each.place))
+    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+    return f" at {', '.join(places[:_MOST_PLACES])}{more}" if places else ""
 
 
 def _stepped_down(each: StepDown) -> str:
