@@ -90,6 +90,29 @@ def test_warm_up_does_not_count(job, watch):
     assert job.word == 26
 
 
+def test_files_of_workers_may_go_at_any_moment(job, monkeypatch):
+    observer = Observer(job.folder, 20, steady_from, print)
+    job.steps(10)
+    for pid in range(100, 110):
+        job.write(pid, 5 << 8 | marks.ITEMS)
+    assert observer.tick(os.getpid())
+    for pid in range(100, 110):
+        (job.folder / f"{pid}.marks").unlink()
+    job.write(200, 5 << 8 | marks.ITEMS)
+    glob = type(job.folder).glob
+
+    def glob_then_lose(folder, pattern):
+        yield from list(glob(folder, pattern))
+        (folder / "200.marks").unlink(missing_ok=True)
+
+    monkeypatch.setattr(type(job.folder), "glob", glob_then_lose)
+    job.steps(15)
+    assert observer.tick(os.getpid()) and observer.tick(os.getpid())
+    observer.close()
+    assert job.word == 26
+    assert {path.name for path in observer._tails} == {"1.marks"}, "those that are gone are forgotten"
+
+
 def test_a_job_without_a_window_is_never_asked(job, watch, said):
     look = watch(None)
     job.steps(5000)

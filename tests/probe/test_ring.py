@@ -42,6 +42,24 @@ def test_flushes_beside_appends_lose_and_repeat_nothing(tmp_path):
     assert ring.count == count
 
 
+def test_a_process_of_the_same_number_before_it_leaves_nothing_to_it(tmp_path):
+    for value in (7, 8):
+        ring = Ring(tmp_path / "1.marks")
+        ring.append(value)
+        ring.close()
+    assert list(read_integers(ring.path)) == [8]
+
+
+def test_a_gap_is_marked_though_no_step_was_in_it(tmp_path):
+    """As in a worker, which makes batches and no steps."""
+    ring = Ring(tmp_path / "1.marks", limit=8)
+    for value in (1, 2, 3):
+        ring.append(value << 8 | marks.ITEMS)
+        ring.flush()
+    ring.close()
+    assert list(read_integers(ring.path)) == [1 << 8 | marks.ITEMS, 0 << 8 | marks.DROPPED]
+
+
 def test_no_file_is_made_for_nothing(tmp_path):
     ring = Ring(tmp_path / "1.marks")
     ring.flush()
@@ -112,8 +130,7 @@ def test_a_dropped_step_is_counted_as_the_fold_would(tmp_path, dropped, steps):
     for mark in dropped:
         ring.append(mark)
     ring.close()
-    told = [steps << 8 | marks.DROPPED] if steps else []
-    assert list(read_integers(ring.path)) == told
+    assert list(read_integers(ring.path)) == [steps << 8 | marks.DROPPED]
 
 
 def test_a_full_disk_costs_a_window_and_no_more(tmp_path, monkeypatch):

@@ -33,13 +33,16 @@ def place(plain: Sequence[Any] | None) -> Place | None:
     return Place(*plain[:3]) if plain else None
 
 
+def known_loaders(facts: Facts) -> list[int]:
+    """The probe's numbers of those loaders that could be looked at, in the order in which they were first met."""
+    return [number for number, portrait in enumerate(facts.get("loaders", ())) if portrait.get("dataset")]
+
+
 def loaders(facts: Facts, seen: Folded, worker_threads: Mapping[int, int]) -> tuple[Loader, ...]:
-    """The loaders that were iterated, in the order in which they were first met."""
-    portraits = facts.get("loaders", ())
+    """The known loaders; a worker names its own by the place in this row."""
     return tuple(
-        _loader(portrait, seen.loaders.get(number, LoaderUse()), worker_threads.get(number))
-        for number, portrait in enumerate(portraits)
-        if portrait.get("dataset")
+        _loader(facts["loaders"][number], seen.loaders.get(number, LoaderUse()), worker_threads.get(number))
+        for number in known_loaders(facts)
     )
 
 

@@ -16,7 +16,7 @@ from hotlap.diagnose.device import book_waits, with_device_memory
 from hotlap.diagnose.fold import fold
 from hotlap.diagnose.lines import hot_lines, merge
 from hotlap.diagnose.operators import read_operators
-from hotlap.diagnose.tally import combine, tally
+from hotlap.diagnose.tally import combine, project_startups, tally
 from hotlap.diagnose.window import marks_within, samples_within
 from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
 from hotlap.probe.marks import Kind
@@ -153,18 +153,22 @@ def _main_lines(recording: Recording, seen: Folded, since: int) -> list[HotLine]
 def _workers(
     main: Recording, recordings: Sequence[Recording], seen: Folded, since: int
 ) -> tuple[tuple[Worker, ...], list[HotLine]]:
-    workers = [each.worker(loader, -1) for loader, each in tally(main.marks, since).items() if loader >= 0]
+    made_here = tally(main.marks, since)
     by_pid = {each.pid: each for each in recordings}
+    workers: list[Worker] = []
     lines: list[list[HotLine]] = []
-    for loader, portrait in enumerate(main.facts.get("loaders", ())):
+    for place, loader in enumerate(describe.known_loaders(main.facts)):
+        portrait = main.facts["loaders"][loader]
         starts = seen.loaders[loader].starts if loader in seen.loaders else []
+        rows = [made_here[loader].worker(place, -1)] if loader in made_here else []
         for pid, number in portrait.get("worker_pids", {}).items():
             recording = by_pid.get(int(pid))
             if recording is not None:
-                worker, hot = _worker(recording, loader, number, starts)
-                workers += worker
+                worker, hot = _worker(recording, place, number, starts)
+                rows += worker
                 lines.append(hot)
-    return combine(workers), merge(lines)
+        workers += project_startups(combine(rows), portrait.get("worker_starts", 0))
+    return tuple(workers), merge(lines)
 
 
 def _worker_threads(facts: Mapping[str, Any], recordings: Sequence[Recording]) -> dict[int, int]:

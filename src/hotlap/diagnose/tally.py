@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from hotlap.facts.timeline import Worker
 from hotlap.probe import marks
@@ -27,11 +27,9 @@ class Tally:
     asked_cpu_ns: int = 0  # their CPU time
     first: int = -1
     last: int = 0
+    wait_ns: int = 0  # between one batch and the next
+    after_gap: bool = False  # marks of batches before it were dropped
     spans: list[tuple[int, int, int]] = field(default_factory=list)
-
-    @property
-    def wait_ns(self) -> int:
-        return max(0, self.last - self.first - self.fetch_ns - self.collate_ns)
 
     @property
     def cpu_ns(self) -> int:
@@ -65,7 +63,7 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
     """Tallies by loader, of batches begun from `since` on. In a worker no loader is named: its tally is under -1."""
     tallies: dict[int, Tally] = {}
     pending: list[Tally] = []
-    current, collate_in = Tally(), -1
+    current, collate_in, gap = Tally(), -1, False
     for mark in raw:
         code, value = mark & 255, mark >> 8
         if code == _FETCH_IN:
@@ -80,6 +78,7 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
         elif code == marks.ITEMS and current.last:  # a fetch that brought nothing says no number
             current.batches, current.items = 1, value
             if current.first >= since:
+                current.after_gap, gap = gap, False
                 pending.append(current)
         elif code == marks.FETCH_CPU:
             current.clocked_ns, current.clocked_cpu_ns = max(1, current.fetch_ns), value
@@ -88,6 +87,8 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
         elif code == marks.LOADER_ID:
             _book(tallies, value, pending)
             pending = []
+        elif code == marks.DROPPED:
+            current, collate_in, gap = Tally(), -1, True
     _book(tallies, -1, pending)
     return tallies
 
@@ -99,6 +100,16 @@ def combine(workers: Sequence[Worker]) -> tuple[Worker, ...]:
         known = merged.get((each.loader, each.worker))
         merged[each.loader, each.worker] = _sum(known, each) if known else each
     return tuple(merged[key] for key in sorted(merged))
+
+
+def project_startups(workers: Iterable[Worker], started: int) -> list[Worker]:
+    """Of workers that were started often only some starts are recorded; those stand for the others."""
+    return [
+        replace(each, startups=started, startup_s=each.startup_s * started / each.startups)
+        if each.worker >= 0 and each.startups < started
+        else each
+        for each in workers
+    ]
 
 
 def _sum(one: Worker, other: Worker) -> Worker:
@@ -135,5 +146,7 @@ def _book(tallies: dict[int, Tally], loader: int, batches: Sequence[Tally]) -> N
         if batch.queued_ns >= 0:
             total.queued_ns = max(0, total.queued_ns) + batch.queued_ns
             total.asked_cpu_ns += batch.asked_cpu_ns
+        if total.last and not batch.after_gap:
+            total.wait_ns += max(0, batch.first - total.last)
         total.last = batch.last
         total.spans.append((batch.first, batch.last, 0))

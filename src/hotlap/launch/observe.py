@@ -73,8 +73,11 @@ class Observer:
 
     def _busiest(self) -> _Tail | None:
         """The process with the most steps; ranks go in step, so any of them would do."""
-        for path in self._folder.glob("*.marks"):
+        there = set(self._folder.glob("*.marks"))
+        for path in there:
             self._tails.setdefault(path, _Tail(path)).read()
+        # Files of workers that have ended are deleted in a long run.
+        self._tails = {path: tail for path, tail in self._tails.items() if path in there or tail.ends()}
         return max(self._tails.values(), key=lambda tail: len(tail.ends()), default=None)
 
     def _consider(self, tail: _Tail) -> None:
@@ -114,9 +117,12 @@ class _Tail:
         self.steps_after = 0  # the measured window, until the script is asked to end
 
     def read(self) -> None:
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            content = file.read()
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                content = file.read()
+        except FileNotFoundError:
+            return
         whole = len(content) // 8 * 8
         self._offset += whole
         values = array("q")

@@ -37,7 +37,8 @@ class Ring:
         self._budget = Budget(limit or self.limit)
         self._lock = threading.Lock()
         self._file: int | None = None
-        self._dropped_steps = 0
+        self._is_new = True
+        self._dropped_steps = -1  # -1: nothing was dropped before what comes next
 
     def flush(self) -> None:
         """Write out what is there; from any thread."""
@@ -49,28 +50,32 @@ class Ring:
             del self.buffer[:count]
             self.count += count
             if not self._budget.admits(count * 8) or not self._write(self._after_dropped(window)):
-                self._dropped_steps += _steps_in(window) if self.holds_steps else 0
+                if self.holds_steps:
+                    self._dropped_steps = max(0, self._dropped_steps) + _steps_in(window)
             else:
-                self._dropped_steps = 0
+                self._dropped_steps = -1
 
     def close(self) -> None:
         self.flush()
         with self._lock:
-            if self._dropped_steps and self._write(self._after_dropped(array("q"))):
-                self._dropped_steps = 0
+            if self._dropped_steps >= 0 and self._write(self._after_dropped(array("q"))):
+                self._dropped_steps = -1
             if self._file is not None:
                 os.close(self._file)
                 self._file = None
 
     def _after_dropped(self, window: array[int]) -> array[int]:
-        return (
-            array("q", [self._dropped_steps << 8 | marks.DROPPED]) + window if self._dropped_steps else window
-        )
+        if self._dropped_steps < 0:
+            return window
+        return array("q", [self._dropped_steps << 8 | marks.DROPPED]) + window
 
     def _write(self, window: array[int]) -> bool:
         """False on a full disk: half a window would shift all that follows."""
         if self._file is None:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            # A process of the same number may have been here before, in a long run.
+            afresh = os.O_TRUNC if self._is_new else 0
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | afresh, 0o644)
+            self._is_new = False
         content = window.tobytes()
         before = os.fstat(self._file).st_size
         try:

@@ -17,6 +17,7 @@ from hotlap.probe import boundary, marks
 from hotlap.probe.batch import BatchReader
 from hotlap.probe.content import bytes_of
 from hotlap.probe.epilogue import Epilogue
+from hotlap.probe.generations import Generations
 from hotlap.probe.marks import Kind
 from hotlap.probe.portrait import loader_portrait, place_of_caller
 from hotlap.probe.repeat import describe_items
@@ -34,6 +35,7 @@ class LoaderTap:
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.iterators: weakref.WeakKeyDictionary[Any, BatchReader] = weakref.WeakKeyDictionary()
         self.portraits: list[dict[str, Any]] = []
+        self.starts: dict[int, Generations] = {}  # of workers
         self._first_looks: list[dict[str, Any]] = []  # as they were built, before anything was counted
         self.latest = -1  # number of the loader that gave the last batch
 
@@ -68,8 +70,12 @@ class LoaderTap:
             portrait = self.portraits[number]
             portrait["epochs"] = portrait.get("epochs", 0) + 1
             workers = getattr(iterator, "_workers", None) or ()
-            pids = portrait.setdefault("worker_pids", {})
-            pids.update({str(worker.pid): index for index, worker in enumerate(workers)})
+            self._began(number, {str(worker.pid): index for index, worker in enumerate(workers)})
+
+    def _began(self, number: int, pids: dict[str, int]) -> None:
+        starts = self.starts.setdefault(number, Generations(self.session.folder))
+        starts.begin(pids)
+        self.portraits[number] |= {"worker_pids": starts.pids, "worker_starts": starts.started}
 
     def delivered(self, iterator: Any, batch: Any) -> None:
         reader = self.iterators.get(iterator)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch.utils.data._utils import fetch, worker
 
 from hotlap.probe import boundary, marks
+from hotlap.probe.generations import WORKERS_BYTES
 from hotlap.probe.marks import Kind
 from hotlap.probe.runqueue import RunQueue
 from hotlap.probe.session import Session, now
@@ -105,6 +107,7 @@ def _around_worker(session: Session, original: Callable[..., None]) -> Callable[
         session.thread = get_ident()
         session.endings.clear()
         session.facts.clear()
+        boundary.attempt(_share_budget, session, inspect.signature(original), args, kwargs)
         boundary.attempt(session.sampler.start, session.thread)
         session.facts["role"] = "worker"
         session.facts["started_at"] = now() - session.origin
@@ -115,6 +118,14 @@ def _around_worker(session: Session, original: Callable[..., None]) -> Callable[
             session.end()
 
     return looped
+
+
+def _share_budget(
+    session: Session, loop: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """A loader's workers together may write as much as one could alone."""
+    workers = loop.bind(*args, **kwargs).arguments.get("num_workers", 1)
+    session.ring.reopen(session.ring.path, WORKERS_BYTES // max(1, workers))
 
 
 def _count_threads(session: Session) -> None:
