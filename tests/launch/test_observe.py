@@ -90,6 +90,18 @@ def test_warm_up_does_not_count(job, watch):
     assert job.word == 26
 
 
+def test_backward_passes_that_accumulate_are_no_steps(job, watch):
+    look = watch(20)
+    for _ in range(300):
+        job.backwards(1)
+        job.write(1, 0 << 8 | marks.CONTINUES)
+    look()
+    assert job.word == control.NEVER
+    job.steps(25)
+    look()
+    assert job.word == 26
+
+
 def test_files_of_workers_may_go_at_any_moment(job, monkeypatch):
     observer = Observer(job.folder, 20, steady_from, print)
     job.steps(10)

@@ -137,6 +137,8 @@ class _Tail:
             elif code == _BACKWARD:
                 self._backwards.append(value >> 8)
                 self.steps_after += self._in_phases
+            elif code == marks.CONTINUES and self._backwards:
+                self._backwards.pop()
             elif code in (marks.WINDOW_END, marks.PHASES_END):
                 self._in_phases = code == marks.WINDOW_END
 

@@ -52,6 +52,9 @@ DEVICE_RESERVED = 143
 PHASES_END = 144  # the script is asked to end
 FETCH_QUEUED = 145  # nanoseconds of the fetch before in which it waited for a core
 EXHAUSTED = 147  # loader that the fetch before found without a batch: its workers are ended in it
+CONTINUES = (
+    148  # the backward pass before belongs to the same step as the one before it: gradients are accumulated
+)
 SYNC_PLACE = 146  # number of the line that the synchronisation before was made in
 
 STEP_MARK = "hotlap: a step ends"  # an annotation in a torch.profiler trace

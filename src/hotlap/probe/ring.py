@@ -90,4 +90,5 @@ class Ring:
 def _steps_in(window: array[int]) -> int:
     """Of the optimizer that steps most often, as when marks are folded."""
     steps = Counter(value >> 8 for value in window if value & 255 == marks.OPTIMIZER_ID)
-    return max(steps.values(), default=0) or sum(value & 255 == _BACKWARD_END for value in window)
+    codes = Counter(value & 255 for value in window)
+    return max(steps.values(), default=0) or max(0, codes[_BACKWARD_END] - codes[marks.CONTINUES])

@@ -19,6 +19,7 @@ from typing import Any
 
 from hotlap.facts.timeline import Stage
 from hotlap.probe import boundary, marked
+from hotlap.probe.accumulation import Accumulation
 from hotlap.probe.control import Control
 from hotlap.probe.feed import Feed
 from hotlap.probe.marks import Kind
@@ -58,6 +59,7 @@ class Session:
         self.endings: list[Callable[[], None]] = []  # called when the process is about to end by itself
         self.compile_begins: list[Callable[[], None]] = []  # called before the compiler traces anything
         self.control = Control(folder)
+        self.accumulation = Accumulation()
         self.device: Any = None  # a DeviceClock, once the script uses a device
         self.feed: Feed | None = None  # where phases follow the window: which loaders feed training
         self._frozen: dict[str, Any] = {}

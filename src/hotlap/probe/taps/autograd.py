@@ -35,14 +35,21 @@ def _around(session: Session, epilogue: Epilogue, original: Callable[..., Any]) 
             boundary.attempt(session.device.lap, marks.DEVICE_FORWARD)
         result = timed(*args, **kwargs)
         if not control.steps:
-            done = control.backward_made()
-            if session.feed is not None:
-                session.feed.step_made()
-            if done:
-                epilogue.step_made()
+            _without_a_step(session, epilogue)
         return result
 
     return passed
+
+
+def _without_a_step(session: Session, epilogue: Epilogue) -> None:
+    if boundary.attempt(session.accumulation.goes_on):
+        session.fact(0, marks.CONTINUES)
+        return
+    done = session.control.backward_made()
+    if session.feed is not None:
+        session.feed.step_made()
+    if done:
+        epilogue.step_made()
 
 
 def _install_collectives(session: Session) -> None:

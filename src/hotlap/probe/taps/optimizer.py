@@ -114,6 +114,7 @@ def install(session: Session, epilogue: Epilogue) -> None:
     session.on_detach(before.remove)
     session.on_detach(after.remove)
     around = session.timed(Kind.OPTIMIZER)
+    session.wrap(Optimizer, "__init__", functools.partial(_around_init, session))
     session.wrap(Optimizer, "zero_grad", around, while_compiling=False)
     for scheduler in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
         session.wrap(scheduler, "step", around)
@@ -161,6 +162,15 @@ def _training_step_made(session: Session, epilogue: Epilogue, done: bool) -> Non
         session.feed.step_made()
     if done:
         epilogue.step_made()
+
+
+def _around_init(session: Session, original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def built(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        boundary.attempt(session.accumulation.built, self)
+
+    return built
 
 
 def _around_scaler(session: Session, original: Callable[..., None]) -> Callable[..., None]:
