@@ -64,7 +64,7 @@ class Chained(Dataset):
 
     def __init__(self, base: Dataset) -> None:
         self.base = base
-        self.augment = lambda picture, strength: picture * strength + torch.rand(1)
+        self.augment = lambda picture, strength: torch.as_tensor(picture) * strength + torch.rand(1)
 
     def __len__(self) -> int:
         return 30

@@ -6,12 +6,11 @@ import copy
 import gc
 import io
 import multiprocessing
-import os
 import pickle
 from multiprocessing import context
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -71,7 +70,7 @@ class Slotted:
 class Registered(Dataset):
     """Notes whoever extends it."""
 
-    known: list[type] = []
+    known: ClassVar[list[type]] = []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         Registered.known.append(cls)
@@ -181,7 +180,7 @@ def test_a_loader_that_is_built_anew_takes_the_same_cache():
 def test_memory_goes_with_the_dataset():
     def held() -> int:
         return sum(
-            "hotlap-" in os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()
+            "hotlap-" in str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()
         )
 
     gc.collect()

@@ -87,7 +87,9 @@ def _leaf(leaf: Leaf, column: Column, strings: Callable[[list[Any]], Any]) -> Ga
         return column.turned_batch
     if getattr(column, "tensor", None) is not None:
         return column.gather
-    raise CannotCacheError(f"values of kind {leaf.kind} {leaf.dtype} cannot be gathered")
+    if leaf.kind in ("tensor", "array") and leaf.shape is None:
+        raise CannotCacheError("items differ in size, so that torch's collate has no batch for them")
+    raise CannotCacheError(f"values of kind {leaf.kind} {leaf.dtype} cannot be gathered".replace("  ", " "))
 
 
 def identical(one: Any, two: Any) -> bool:

@@ -97,8 +97,7 @@ def _used_of(module: Any, names: list[str]) -> Iterator[Any]:
 
 def _bytecode(code: types.CodeType) -> Iterator[Any]:
     yield code.co_code
-    yield code.co_names
-    yield code.co_varnames
+    yield " ".join((*code.co_names, "", *code.co_varnames)).encode()  # as bytes: a name of Python is no path
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _bytecode(constant)

@@ -176,7 +176,7 @@ def _state(value: Any, kind: type, at: str) -> Iterator[tuple[Any, str]]:
         **{name: getattr(value, name) for name in slots if hasattr(value, name)},
     }
     for key, each in state.items():
-        yield key, at
+        yield key.encode(), at
         yield each, f"{at}.{key}"
 
 
