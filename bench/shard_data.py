@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import simplejpeg
 import soundfile
+
 from interleave import PYTHON
 
 RATE = 16000
@@ -30,9 +31,9 @@ def make(folder: Path) -> None:
     _pack(folder / "jpeg", folder / "jpeg-packed", "tar", 2)
     windows = random.normal(size=(WINDOWS, 50, 12)).astype(np.float32)
     np.save(folder / "windows.npy", windows)
-    _pack(folder / "windows.npy", folder / "windows-packed", "flat", 2)
+    _pack(folder / "windows.npy", folder / "windows-packed", "flat", 1)
     _sequences(folder, random)
-    _pack(folder / "sequences.parquet", folder / "sequences-packed", "flat", 2)
+    _pack(folder / "sequences.parquet", folder / "sequences-packed", "flat", 1)
 
 
 def _pack(source: Path, target: Path, form: str, shards: int) -> None:
@@ -78,7 +79,7 @@ def _photos(folder: Path, random: np.random.Generator) -> None:
             120 + 70 * np.sin(x / random.uniform(20, 200) + shift) * np.cos(y / random.uniform(20, 200))
             for shift in range(3)
         ]
-        grain = random.normal(size=(900, 1600, 1)) * 6
+        grain = random.normal(size=(900, 1600, 1)) * 3
         photo = np.clip(np.stack(planes, -1) + grain, 0, 255).astype(np.uint8)
         (folder / f"{number:03}.jpg").write_bytes(simplejpeg.encode_jpeg(photo, quality=85))
 

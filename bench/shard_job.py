@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from shard_readers import READERS
 
 SECONDS = 1.0
@@ -64,7 +65,7 @@ def main() -> None:
             try:
                 seen = digest(epoch())
                 best = max(best, rate(epoch, count))
-            except Exception as error:  # noqa: BLE001  a peer may fail on one workload and do another
+            except Exception as error:  # a peer may fail on one workload and do another
                 print(f"{workload}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
             figures[f"{workload}-digest"] = seen

@@ -2,9 +2,9 @@
 
 usage: python bench/shards.py [--rounds 3] [--keep FOLDER]
 
-Peers that are not installed are left out (pip install 'hotlap[bench]'). Every reader runs in a fresh process, in its best
-setting, with the same decoder; what it yields is compared with what hotlap yields. Rates are clips, photographs, windows
-and tokens a second; a ratio is hotlap over the peer, with its 95 % interval.
+Peers that are not installed are left out (pip install 'hotlap[bench]'). Every reader runs in a fresh process, in its
+best setting, with the same decoder; what it yields is compared with what hotlap yields. Rates are clips, photographs,
+windows and tokens a second; a ratio is hotlap over the peer, with its 95 % interval.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class ShardDataset:
         batch: Fields = {}
         for shard in np.unique(shards):
             own = np.flatnonzero(shards == shard)
-            part = self._reader(int(shard)).gather(rows[own].tolist())
+            part = self._reader(int(shard)).gather(cast(Sequence[int], rows[own]))
             if part is None:
                 raise UsageError(
                     f"{self._paths[int(shard)]} holds fields of several shapes, or no flat arrays.",

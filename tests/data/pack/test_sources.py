@@ -131,18 +131,22 @@ def test_arrays_of_one_file_and_of_many(tmp_path, packed):
 
 
 def test_parquet_of_other_tools(tmp_path, packed):
-    rows = {
-        "tokens": [[1, 2, 3], [], [4]],
+    columns = {
+        "tokens": pa.array([[1, 2, 3], [], [4]], pa.list_(pa.int16())),
         "text": ["a", None, "c"],
-        "grid": [[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]],
+        "grid": pa.array([[[1, 2]], [[3, 4]], [[5, 6]]], pa.list_(pa.list_(pa.float32(), 2))),
+        "ragged": [[[1], [2, 3]], [], [[4]]],
+        "holes": [[1, None], [], [2]],
     }
     (tmp_path / "set").mkdir()
     for part in range(2):
-        pq.write_table(pa.table(rows), tmp_path / "set" / f"{part}.parquet")
+        pq.write_table(pa.table(columns), tmp_path / "set" / f"{part}.parquet")
     packed(tmp_path / "set", tmp_path / "out", format="tar")
     data = open_shards(tmp_path / "out")
     assert len(data) == 6 and data[3]["tokens"].tolist() == [1, 2, 3] and data[4]["text"] is None
-    assert data[2]["grid"].tolist() == [[5.0, 6.0]]
+    assert data[3]["tokens"].dtype == np.int16 and data[4]["tokens"].shape == (0,)
+    assert data[2]["grid"].tolist() == [[5.0, 6.0]] and data[2]["grid"].dtype == np.float32
+    assert data[0]["ragged"] == [[1], [2, 3]] and data[0]["holes"] == [1, None]
 
 
 @pytest.mark.parametrize("form", ["tar", "flat", "parquet"])

@@ -171,17 +171,28 @@ def _value(columns: Mapping[str, Any], name: str, row: int, kind: Mapping[str, s
 
 
 def _foreign(cell: Any) -> Any:
-    """A value of a file that hotlap did not write: lists of numbers become arrays."""
+    """A value of a file that hotlap did not write: lists of numbers become arrays of their own type."""
     import pyarrow as pa
 
     if isinstance(cell, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar) and cell.is_valid:
-        nested = cell.as_py()
-        array = np.asarray(nested) if not _ragged(nested) else None
-        return array if array is not None and array.dtype.kind in "biuf" else nested
+        array = _as_array(cell.values)
+        return cell.as_py() if array is None else array
     return cell.as_py()
 
 
-def _ragged(nested: Any) -> bool:
+def _as_array(values: Any) -> Array | None:
+    """Numbers, or lists of them that are all of one length; None where they are something else."""
+    import pyarrow as pa
+
+    kind = values.type
+    if values.null_count:
+        return None
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return np.array(values.to_numpy(zero_copy_only=False))
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return None
+    lengths = set(values.value_lengths().to_pylist())
+    inner = _as_array(values.flatten())
     return (
-        isinstance(nested, list) and len({len(each) if isinstance(each, list) else -1 for each in nested}) > 1
+        inner.reshape(len(values), -1, *inner.shape[1:]) if inner is not None and len(lengths) == 1 else None
     )
