@@ -52,6 +52,8 @@ class _Arrival:
     def torch_came(self, _: ModuleType) -> None:
         if os.environ.get(PLAN):
             self._fitter = boundary.attempt(_fit_plan, Path(os.environ[PLAN]), self._folder)
+            if self._fitter is None:
+                print(f"hotlap: the plan is not applied: {boundary.faults[-1]}", file=sys.stderr)
         if os.environ.get(TAPS) != "off":
             from hotlap.probe.attach import attach
 

@@ -36,6 +36,10 @@ def fit(path: Path, folder: Path) -> Fitter:
         asking=passed.get("asking", False),
         options=passed.get("options", {}),
     )
+    for key in fitter.settings.keys() - fitter.knobs.keys():
+        fitter.record(
+            Fitted(key, fitter.settings[key], acts=False, reason="the script's Python has no such knob")
+        )
     fitting = _Fitting(fitter, folder)
     installed.install(fitter)
     boundary.attempt(memory_ladder.install, fitter)
@@ -70,7 +74,7 @@ class _Fitting:
         self._fitter.changed.append(self._changed)
         self._fitter.noted.append(self._write)
         self._fitter.wrap(worker, "_worker_loop", self._around_worker)
-        register_optimizer_step_post_hook(self._step_made)
+        self._fitter.patches.keep(register_optimizer_step_post_hook(self._step_made).remove)
         atexit.register(self._end)
         util.register_after_fork(self, _end_with_process)
 

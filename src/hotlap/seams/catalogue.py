@@ -16,10 +16,10 @@ def all_knobs() -> dict[str, Knob]:
 
 
 def some_knobs(ids: Iterable[str]) -> dict[str, Knob]:
-    """Only these: a training process imports what its plan names. Raises KeyError for one that there is not."""
+    """Only these, as far as there are: a training process imports what its plan names."""
     wanted = list(ids)
     try:
         return {key: unit(knobs, Knob, key) for key in wanted}  # type: ignore[type-abstract]
     except ModuleNotFoundError:  # one of an entry point, or in a file of another name
         found = all_knobs()
-        return {key: found[key] for key in wanted}
+        return {key: found[key] for key in wanted if key in found}
