@@ -101,6 +101,25 @@ def test_broken_parameters_go_back_to_the_last_good_state(fit_compute, train):
     assert done.losses[-1] < done.losses[0]
 
 
+def test_a_state_is_not_good_before_its_loss_is_known(fit_compute):
+    """A closure computes the loss inside of the step: what the step begins with may be broken already."""
+    fitter = fit_compute(precision="bf16-mixed")
+    torch.manual_seed(0)
+    net, x = Faulty(gradients_beyond), torch.randn(16, 8)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+
+    def closure():
+        sgd.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(PLANTED + 4):
+        sgd.step(closure)
+    assert [each[:3] for each in downs(fitter)] == [("bf16-mixed", "32", PLANTED + 1)]
+    assert not broken(net)
+
+
 def test_gradients_that_overflow_in_float16_are_left_out_by_the_scale(fit_compute, train):
     fitter = fit_compute(precision="16-mixed")
     done = train(lambda: Faulty(gradients_beyond), steps=8)

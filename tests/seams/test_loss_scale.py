@@ -115,6 +115,30 @@ def test_a_backward_inside_of_a_backward_is_scaled_once(scaled):
     assert net.weight.grad.equal(torch.ones(2, 3))
 
 
+def test_a_closure_that_passes_back_inside_of_the_step(scaled):
+    """As Lightning calls its optimizers."""
+    net, adam = seeded(torch.optim.Adam)
+    before = net.weight.detach().clone()
+    adam.step(lambda: overflow(net))
+    assert net.weight.equal(before) and not adam.state and scaled.scale.scale == 2.0**15
+    adam.zero_grad()
+    adam.step(lambda: net(torch.ones(1, 3)).sum().backward())
+    assert not net.weight.equal(before)
+
+
+def test_a_step_around_a_step_is_one(scaled):
+    class Around(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    net, sgd = seeded(Around)
+    before = net.weight.detach().clone()
+    overflow(net)
+    sgd.step()
+    assert net.weight.equal(before) and net.weight.grad is not None
+    assert scaled.training.steps == 1
+
+
 def test_sparse_gradients(scaled):
     table = nn.Embedding(5, 2, sparse=True)
     adam = torch.optim.SparseAdam(table.parameters())

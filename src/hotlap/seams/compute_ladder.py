@@ -41,6 +41,7 @@ class Ladder:
         self._autocasts = Autocasts(fitter.wrap)
         self._flags = LateFlags()
         self._told = False
+        self._seen_finite = 0  # the last step whose loss was, where that is known at once
 
     @staticmethod
     def is_wanted(fitter: Fitter) -> bool:
@@ -83,6 +84,7 @@ class Ladder:
             if self._read(loss):
                 return None
         elif loss.device.type != "cpu" or _finite(loss):  # another device would have to be waited for
+            self._seen_finite = self._step
             self._keeper.confirm(self._step)
         elif self._lowered and not _distributed():
             if self._mended(self._step):
@@ -107,8 +109,8 @@ class Ladder:
     def _step_begins(self, _: Any) -> None:
         if self._lowered and not self._fitter.has_taken(PRECISION) and not _distributed():
             self._keeper.look(self._live(), list(self._training.optimizers), self._step)
-            if not self._flags.used:
-                self._keeper.confirm(self._step)  # the loss of this step has been looked at
+            if self._seen_finite == self._step:  # not where a closure computes the loss inside of the step
+                self._keeper.confirm(self._step)
 
     # -- what is done about it -----------------------------------------------------------------------------------
 

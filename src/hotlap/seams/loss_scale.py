@@ -34,6 +34,7 @@ class LossScale:
         self._hidden: list[tuple[Any, torch.Tensor]] = []
         self._steady = 0
         self._judged = False
+        self._stepping: Any = None
 
     def use(self, parameters: list[Any]) -> Undo:
         """For one model; the first starts the scaling, the last one to leave ends it."""
@@ -62,6 +63,7 @@ class LossScale:
             for off in self._off:
                 off()
             self._found.clear()
+            self._stepping = None
             self._show()
 
     def _owners(self) -> list[tuple[int, list[Any]]]:
@@ -89,6 +91,8 @@ class LossScale:
         finally:
             for owner, parameters in owners:
                 self._scale_down(owner, parameters)
+            if self._stepping is not None:  # a closure: this backward runs inside of the step
+                self._hide(self._stepping)
 
     def _scaled(self, tensors: Any, gradients: Any) -> Any:
         if isinstance(tensors, torch.Tensor):
@@ -119,6 +123,10 @@ class LossScale:
                 torch._amp_foreach_non_finite_check_and_unscale_(of_kind, found, inverse)
 
     def _step_begins(self, optimizer: Any) -> None:
+        self._stepping = optimizer
+        self._hide(optimizer)
+
+    def _hide(self, optimizer: Any) -> None:
         """Like the GradScaler it waits for the device here. A step without gradients changes nothing."""
         found = self._found.get(id(optimizer), {})
         if not self._hidden and any(each.item() for each in found.values()):
@@ -127,6 +135,7 @@ class LossScale:
                 each.grad = None
 
     def _step_ends(self, optimizer: Any) -> None:
+        self._stepping = None
         if self._found.pop(id(optimizer), None) is None:
             return  # it had no new gradients, or this is a step inside its own step
         overflowed = bool(self._hidden)

@@ -33,6 +33,7 @@ class Training:
         self.step_begins: list[Callable[[Any], None]] = []
         self.step_ends: list[Callable[[Any], None]] = []
         self._made: Counter[int] = Counter()
+        self._begun: set[int] = set()
 
     @property
     def steps(self) -> int:
@@ -79,11 +80,13 @@ class Training:
 
     def _step_begins(self, optimizer: Any, *_: Any) -> None:
         if not _is_compiling():
+            self._begun.add(id(optimizer))
             for listener in self.step_begins:
                 boundary.attempt(listener, optimizer)
 
     def _step_ends(self, optimizer: Any, *_: Any) -> None:
-        if not _is_compiling():
+        if not _is_compiling() and id(optimizer) in self._begun:
+            self._begun.discard(id(optimizer))  # a step around `super().step()` ends twice and is one
             self._made[id(optimizer)] += 1
             for listener in [*self.step_ends]:
                 boundary.attempt(listener, optimizer)
