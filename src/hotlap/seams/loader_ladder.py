@@ -218,8 +218,12 @@ class Ladder:
 
     def _renew(self, iterator: Any, watch: Watch, rung: Rung) -> None:
         if not rung.alone:
+            changes = _changes(rung, (), watch.given.worker_init_fn)
+            if watch.tries >= MOST_IN_A_ROW:
+                # One batch at a time: all that come before the one that kills its worker still arrive.
+                changes |= {"num_workers": 1, "prefetch_factor": 1}
             try:
-                rebuild(iterator, watch, self._construct, **_changes(rung, (), watch.given.worker_init_fn))
+                rebuild(iterator, watch, self._construct, **changes)
                 return
             except OSError as fault:  # no room for the queues themselves, or for another process
                 boundary.record("loader ladder", fault)
