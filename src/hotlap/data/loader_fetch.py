@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
-LONG_NS = 500_000
+LONG_NS = 2_000_000
 NOTHING = "hotlap: every item of the batch was damaged"  # compared by value: it travels between processes
 
 

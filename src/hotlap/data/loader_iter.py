@@ -24,7 +24,7 @@ from hotlap.data.loader_running import AutoWorkers, Running
 from hotlap.data.loader_seeds import seed_of_epoch
 from hotlap.data.ring import Ring
 from hotlap.data.threads import InProcess, Threads
-from hotlap.data.tuning import IN_PROCESS, THREADS, Setting
+from hotlap.data.tuner import IN_PROCESS, THREADS, Setting
 from hotlap.data.workers import EndOfStream, Workers
 from hotlap.data.workers_crew import Staffing
 from hotlap.errors import HotlapError
@@ -98,6 +98,8 @@ class LoaderIter(_BaseDataLoaderIter):
                 self._end()
                 raise StopIteration
             asked = self._asked.popleft()
+            if self._running.tuner.hold_s:
+                time.sleep(self._running.tuner.hold_s)
             try:
                 fetched = asked.fetched or asked.way.collect(asked.number)
             except EndOfStream:

@@ -13,18 +13,8 @@ from torch.utils.data.dataloader import _DatasetKind
 from hotlap.data import ring, threads
 from hotlap.data.budget import Budget
 from hotlap.data.loader_fetch import Bad, Source
-from hotlap.data.tuning import (
-    IN_PROCESS,
-    PROCESSES,
-    THREADS,
-    Limits,
-    Setting,
-    Story,
-    Strategy,
-    Tuner,
-    chosen_by_user,
-    measured,
-)
+from hotlap.data.tuner import IN_PROCESS, PROCESSES, THREADS, Setting, Story, Strategy, Tuner
+from hotlap.data.tuning import Limits, chosen_by_user, measured
 from hotlap.units import duration, share, size
 
 AUTO: Final = "auto"

@@ -11,7 +11,8 @@ import os
 import weakref
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,21 @@ _own_fork = False
 
 @dataclass(eq=False)
 class Slot:
-    """A part of the ring's memory, mapped. `retired`: not to be used again."""
+    """A part of the ring's memory. `retired`: not to be used again."""
 
+    handle: int
     offset: int
     size: int
-    memory: mmap.mmap = field(repr=False)
     retired: bool = False
+
+    @cached_property
+    def memory(self) -> mmap.mmap:
+        """Mapped when a batch is first read from it: by then the worker has faulted the pages in, at its own cost."""
+        return map_slot(self.handle, self.offset, self.size)
+
+    def put(self, content: bytes) -> None:
+        """At the front; without a mapping."""
+        os.pwrite(self.handle, content, self.offset)
 
 
 def map_slot(handle: int, offset: int, size: int) -> mmap.mmap:
@@ -110,14 +120,14 @@ class Ring:
     def _new(self) -> Slot:
         size = self.slot_size
         os.ftruncate(self.handle, self._end + size)
-        slot = Slot(self._end, size, map_slot(self.handle, self._end, size))
+        slot = Slot(self.handle, self._end, size)
         self._end += size
         self._slots.add(slot)
         return slot
 
     def _drop(self, slot: Slot) -> None:
         self._slots.discard(slot)
-        if not slot.retired:
+        if not slot.retired and "memory" in vars(slot):
             with suppress(OSError, AttributeError, ValueError):
                 slot.memory.madvise(mmap.MADV_REMOVE)  # gives the pages back to the system
 

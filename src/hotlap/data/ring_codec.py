@@ -6,6 +6,7 @@ Tensors keep their dtype, sizes and strides. What is not a plain dense CPU tenso
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import pickle
 import threading
@@ -56,9 +57,10 @@ class Arena:
 
     def tensor(self, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor | None:
         """An empty tensor in the slot; None where it is empty or does not fit."""
-        count = int(np.prod(shape, dtype=np.int64))
+        count, used = math.prod(shape), self.used
         at = self.place(count * dtype.itemsize) if count else None
         if at is None:
+            self.used = used
             return None
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=at).view(tuple(shape))
 

@@ -11,83 +11,20 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from hotlap.data.budget import Budget
-from hotlap.data.loader_fetch import Fetched
+from hotlap.data.tuner import IN_PROCESS, PROCESSES, THREADS, Setting, Story, Strategy, Trial, Window
 from hotlap.units import duration, rate, share, size
 
-IN_PROCESS, THREADS, PROCESSES = "in-process", "threads", "processes"
 WORTH = 1.1  # a change must promise this much before it is tried ...
 BETTER = 1.05  # ... and must then have been measured to bring this much
 GIL_FREE = 1.3  # two threads that are so much faster than one do let go of the GIL
 WAITS = 0.03  # share of its time that a consumer may wait without anything being done about it
-BUSY = 0.8  # workers that are busier than this are too few; else batches come too irregularly
 CHEAP = 0.25  # batches that cost so much less than at first (a cache has filled) are looked at anew
 HAND_OVER_S = 2e-4  # of a batch from a worker, about
 MOST = {THREADS: 32, PROCESSES: 16}
 DEEPEST = 64  # batches ahead
-LEAST_S = 0.05  # a shorter window says little, unless it holds ...
-MANY = 256  # ... so many batches
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A way to run, with how many workers, and how many batches are under way at most."""
-
-    way: str
-    workers: int = 0
-    ahead: int = 1
-
-    def __str__(self) -> str:
-        if self.way == IN_PROCESS:
-            return "in the consumer's own thread"
-        kind = "thread" if self.way == THREADS else "worker process"
-        return f"{self.workers} {kind}{'' if self.workers == 1 else 'es' if kind != 'thread' else 's'}"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A setting and how many batches of it should be seen; the first `settle` are left out."""
-
-    setting: Setting
-    batches: int
-    settle: int = 1
-
-
-@dataclass
-class Window:
-    """What was seen during a trial, summed over its batches."""
-
-    batches: int = 0
-    seconds: float = 0.0
-    wait_s: float = 0.0
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    size: int = 0
-    workers: int = 1
-
-    @property
-    def rate(self) -> float:
-        return self.batches / self.seconds if self.seconds else 0.0
-
-    @property
-    def wall(self) -> float:
-        return self.wall_s / self.batches if self.batches else 0.0
-
-    @property
-    def gap(self) -> float:
-        """What the consumer takes for a batch besides waiting for it."""
-        return max(0.0, self.seconds - self.wait_s) / self.batches if self.batches else 0.0
-
-    @property
-    def waiting(self) -> float:
-        return self.wait_s / self.seconds if self.seconds else 0.0
-
-    @property
-    def busy(self) -> float:
-        return self.wall_s / (self.seconds * max(1, self.workers)) if self.seconds else 0.0
-
-    @property
-    def cpu_share(self) -> float:
-        return min(1.0, self.cpu_s / self.wall_s) if self.wall_s else 1.0
+LONGEST_REST = 4096  # batches until it is tried again, after it has not paid several times
+HELD = 0.4  # of the consumer's time: batches are held back so long to see whether it notices
+CHEAP_WINDOWS = 5  # in a row, before it is believed: batches that cost unevenly are cheap for a while too
 
 
 @dataclass
@@ -101,62 +38,6 @@ class Limits:
     ahead: int | None = None
 
 
-Strategy = Generator[Trial, Window, None]
-
-
-class Tuner:
-    """Runs a strategy: adds up what is seen of its trials, and has it say what comes next."""
-
-    def __init__(self, strategy: Strategy) -> None:
-        self._strategy = strategy
-        self._trial = next(strategy)
-        self._settled = 0
-        self._window = Window()
-        self.last: Window | None = None  # the last one that was full
-
-    @property
-    def setting(self) -> Setting:
-        return self._trial.setting
-
-    def note(self, setting: Setting, lap_s: float, wait_s: float, fetched: Fetched) -> None:
-        """A batch came `lap_s` after the one before, `wait_s` of it the consumer waited."""
-        if setting != self.setting:
-            return  # asked for under the setting before
-        if self._settled < self._trial.settle:
-            self._settled += 1
-            return
-        window = self._window
-        window.batches += 1
-        window.seconds += lap_s
-        window.wait_s += wait_s
-        window.wall_s += fetched.wall_ns / 1e9
-        window.cpu_s += fetched.cpu_ns / 1e9
-        window.size = max(window.size, fetched.size)
-        if window.batches >= self._trial.batches and (window.seconds >= LEAST_S or window.batches >= MANY):
-            window.workers = setting.workers
-            self._go_on(window)
-
-    def give_up(self) -> None:
-        """The setting of the trial cannot be had."""
-        self._go_on(Window())
-
-    def _go_on(self, window: Window) -> None:
-        self.last = window if window.batches else self.last
-        self._trial = self._strategy.send(window)
-        self._settled, self._window = 0, Window()
-
-
-class Story:
-    """Sentences, the latest figures last; the same thing is not told twice in a row."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def tell(self, sentence: str) -> None:
-        if not self.lines or self.lines[-1] != sentence:
-            self.lines.append(sentence)
-
-
 def chosen_by_user(setting: Setting, limits: Limits, story: Story) -> Strategy:
     """The number of workers is given; only how far they run ahead is tuned, unless that is given too."""
     story.tell(f"Batches are fetched by {setting}, as asked for.")
@@ -168,19 +49,18 @@ def chosen_by_user(setting: Setting, limits: Limits, story: Story) -> Strategy:
 
 def measured(limits: Limits, story: Story) -> Strategy:
     """Nothing is given: look at the items first, then take the way that suits them, then as many as pay."""
-    look = yield Trial(Setting(IN_PROCESS), 4)
+    look, rest = (yield Trial(Setting(IN_PROCESS), 4)), 64
     while True:
         story.tell(
             f"A batch takes {duration(look.wall)} to fetch, {share(look.cpu_share)} of that time it needs a core, and "
             f"the consumer takes {duration(look.gap)} for it."
         )
-        rest = 64
-        if _is_worth_it(look, limits, story):
-            rest = 256
+        if _is_worth_it(look, limits, story) and not (yield from _is_hidden(look, story)):
             for way in (THREADS, PROCESSES):
                 if (yield from _suits(way, look, limits, story)):
                     yield from _adjusted(_start(way, look, limits), look, limits, story)
         look = yield Trial(Setting(IN_PROCESS), rest)
+        rest = min(LONGEST_REST, 2 * rest)
 
 
 def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
@@ -193,6 +73,21 @@ def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
         return True
     story.tell(f"Batches are fetched in the consumer's own thread: {reason}.")
     return False
+
+
+def _is_hidden(look: Window, story: Story) -> Generator[Trial, Window, bool]:
+    """A device that has work queued up does not notice that the host fetches a batch: then workers bring nothing."""
+    if look.gap < HELD * look.wall:
+        return False
+    hold = HELD * look.gap
+    held = yield Trial(Setting(IN_PROCESS), 8, hold_s=hold)
+    if held.lap - look.lap > HELD * hold:
+        return False
+    story.tell(
+        f"Batches are fetched in the consumer's own thread: held back by {duration(hold)}, they came "
+        f"{duration(max(0.0, held.lap - look.lap))} later, so fetching is hidden already."
+    )
+    return True
 
 
 def _suits(way: str, look: Window, limits: Limits, story: Story) -> Generator[Trial, Window, bool]:
@@ -248,14 +143,15 @@ def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> S
         f"{str(setting).capitalize()}: {rate(seen.rate)} batches/s instead of {rate(look.rate)} without; "
         f"{_why(look, limits)}; {setting.ahead} batches ahead ({size(setting.ahead * look.size)})."
     )
-    pause = 1
+    pause, cheap = 1, 0
     while True:
-        if seen.wall < look.wall * CHEAP:
+        cheap = cheap + 1 if seen.wall < look.wall * CHEAP else 0
+        if cheap >= CHEAP_WINDOWS:
             story.tell(f"A batch takes only {duration(seen.wall)} by now.")
             return
         deeper = deepened(setting, seen, limits, story) if limits.ahead is None else setting
         more = _more(setting, look, limits)
-        if seen.waiting > WAITS and seen.busy > BUSY and more != setting:
+        if seen.waiting > WAITS and seen.scarce and more != setting:
             setting, seen, worked = yield from _tried(more, setting, seen, story)
             pause = 1 if worked else min(16, 2 * pause)
         setting = replace(setting, ahead=max(setting.ahead, deeper.ahead))
@@ -292,13 +188,14 @@ def _tried(
 
 def deepened(setting: Setting, seen: Window, limits: Limits, story: Story) -> Setting:
     """Where the consumer waits although workers have time, batches cost unevenly: run further ahead."""
-    if seen.waiting <= WAITS or seen.busy > BUSY:
+    if seen.waiting <= WAITS or seen.scarce or not seen.stalls:
         return setting
     ahead = _within(2 * setting.ahead, seen, limits)
     if ahead > setting.ahead:
         story.tell(
-            f"The consumer waited {share(seen.waiting)} of its time although workers were busy only "
-            f"{share(seen.busy)}: batches cost unevenly, so {ahead} are fetched ahead instead of {setting.ahead}."
+            f"The consumer waited {share(seen.waiting)} of its time, all of it at {seen.stalls} of {seen.batches} "
+            f"batches, and workers were busy only {share(seen.busy)}: batches cost unevenly, so {ahead} are fetched "
+            f"ahead instead of {setting.ahead}."
         )
         return replace(setting, ahead=ahead)
     return setting

@@ -140,7 +140,7 @@ class Workers:
                 return worker
 
     def _hand(self, worker: Worker, task: Task) -> None:
-        task.slot.memory[: len(task.keys)] = task.keys
+        task.slot.put(task.keys)
         if not worker.owed:
             worker.since = time.monotonic()
         worker.owed[task.number] = task

@@ -11,6 +11,7 @@ import os
 import pickle
 import select
 import struct
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -81,7 +82,8 @@ class _Worker:
         self.post, self.handle, self.orders, self.reports = post, handle, orders, reports
         self.maps: dict[int, mmap.mmap] = {}
         self.arena: Arena | None = None
-        self.waiting: tuple[int, Any] | None = None  # a batch that did not fit
+        self.waiting: tuple[int, Any] | None = None  # a batch that did not fit, until it gets a larger slot
+        self.backlog: deque[tuple[int, ...]] = deque()  # what was ordered meanwhile
         self.fault: ExceptionWrapper | None = None
         self.fetch: Fetch | None = None
         self.to_pass = 0
@@ -130,15 +132,20 @@ class _Worker:
         where = f"in DataLoader worker process {self.post.worker}"
         return ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
 
-    def _obey(self, order: int, number: int, offset: int, size: int, length: int, seed: int) -> bool:
+    def _obey(self, *record: int) -> bool:
+        order, number, offset, size, length, seed = record
         if order == Order.STOP:
             return False
-        if order == Order.EPOCH:
-            self._begin(length)
-        elif order == Order.GRANT:
+        if order == Order.GRANT:
             assert self.waiting is not None
             self.arena = Arena(self._map(offset, size))
             self._deliver(*self.waiting)
+            while self.backlog and self.waiting is None:
+                self._obey(*self.backlog.popleft())
+        elif self.waiting is not None:
+            self.backlog.append(record)  # batches of a worker come in their order
+        elif order == Order.EPOCH:
+            self._begin(length)
         else:
             self._serve(number, self._map(offset, size), length, seed)
         return True
@@ -171,6 +178,7 @@ class _Worker:
 
     def _deliver(self, number: int, content: Any) -> None:
         assert self.arena is not None
+        self.waiting = None
         wall, cpu = (content.wall_ns, content.cpu_ns) if isinstance(content, Fetched) else (0, 0)
         try:
             written = self._written(content)
@@ -178,7 +186,6 @@ class _Worker:
             self.waiting = number, _off_the_slot(content)
             self._report(Report.NEED, number, miss.need)
             return
-        self.waiting = None
         self._report(Report.DONE, number, written.start, written.length, wall, cpu)
 
     def _written(self, content: Any) -> Written:
