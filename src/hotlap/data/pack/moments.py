@@ -29,20 +29,20 @@ class Moments:
 
 def moments_of(values: np.ndarray[Any, Any]) -> Moments:
     """Of one sample."""
+    if not values.size:
+        return Moments(0, (0.0,), (0.0,))
     rows = np.asarray(values, dtype=np.float64).reshape(-1, values.shape[-1] if values.ndim else 1)
-    if not rows.size:
-        return Moments(0, (0.0,) * rows.shape[1], (0.0,) * rows.shape[1])
     mean = rows.mean(axis=0)
     return Moments(len(rows), tuple(mean.tolist()), tuple(((rows - mean) ** 2).sum(axis=0).tolist()))
 
 
 def joined(one: Moments, two: Moments) -> Moments:
     """Of all values of both (Chan's rule)."""
+    if not one.count or not two.count:
+        return one if one.count else two
     if len(one.mean) != len(two.mean):
         one, two = overall(one), overall(two)
     count = one.count + two.count
-    if not count:
-        return one
     gaps = [other - mean for mean, other in zip(one.mean, two.mean, strict=True)]
     weight = one.count * two.count / count
     mean = tuple(mean + gap * two.count / count for mean, gap in zip(one.mean, gaps, strict=True))
@@ -53,8 +53,6 @@ def joined(one: Moments, two: Moments) -> Moments:
 def overall(each: Moments) -> Moments:
     """One mean for all positions."""
     width = len(each.mean)
-    if width == 1 or not each.count:
-        return Moments(each.count * width, each.mean[:1] or (0.0,), each.squares[:1] or (0.0,))
     mean = sum(each.mean) / width
     squares = sum(each.squares) + each.count * sum((part - mean) ** 2 for part in each.mean)
     return Moments(each.count * width, (mean,), (squares,))

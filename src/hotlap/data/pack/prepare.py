@@ -66,5 +66,6 @@ def normalised(fields: Fields, moments: Mapping[str, Moments]) -> Fields:
     changed = dict(fields)
     for name, each in moments.items():
         middle, spread = np.asarray(each.mean), np.asarray(each.std)
-        changed[name] = ((fields[name] - middle) / spread).astype(np.float32)
+        values = fields[name]
+        changed[name] = ((values - middle) / spread if values.size else values).astype(np.float32)
     return changed
