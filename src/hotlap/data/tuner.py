@@ -10,6 +10,7 @@ from hotlap.data.loader_fetch import Fetched
 IN_PROCESS, THREADS, PROCESSES = "in-process", "threads", "processes"
 BUSY = 0.8  # workers that are busier than this are too few
 STALL = 0.2  # of the time from batch to batch: waiting for so long counts as a stall
+UNEVEN = 4.0  # times the mean: a batch that takes so long is one of its own kind
 MOSTLY = 0.5  # of the batches: stalls that are rarer come from batches that cost unevenly
 LEAST_S = 0.25  # a shorter window says little, unless it holds ...
 MANY = 64  # ... so many batches
@@ -55,6 +56,11 @@ class Window:
     size: int = 0
     workers: int = 1
     stalls: int = 0
+    longest_s: float = 0.0  # of the batches, to fetch
+
+    @property
+    def uneven(self) -> bool:
+        return self.longest_s > UNEVEN * self.wall
 
     @property
     def scarce(self) -> bool:
@@ -124,6 +130,7 @@ class Tuner:
         window.seconds += lap_s
         window.wait_s += wait_s
         window.stalls += wait_s > STALL * lap_s
+        window.longest_s = max(window.longest_s, fetched.wall_ns / 1e9)
         window.wall_s += fetched.wall_ns / 1e9
         window.cpu_s += fetched.cpu_ns / 1e9
         window.size = max(window.size, fetched.size)

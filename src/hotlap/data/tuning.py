@@ -11,7 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from hotlap.data.budget import Budget
-from hotlap.data.tuner import IN_PROCESS, PROCESSES, THREADS, Setting, Story, Strategy, Trial, Window
+from hotlap.data.tuner import IN_PROCESS, MANY, PROCESSES, THREADS, Setting, Story, Strategy, Trial, Window
 from hotlap.units import duration, rate, share, size
 
 WORTH = 1.1  # a change must promise this much before it is tried ...
@@ -118,12 +118,15 @@ def _most(way: str, look: Window, limits: Limits) -> int:
 def _start(way: str, look: Window, limits: Limits) -> Setting:
     most = _most(way, look, limits)
     needed = math.ceil(1.25 * look.wall / look.gap) if look.gap > look.wall / most else most
-    return _sized(way, max(1, min(most, needed)), look, limits)
+    least = 2 if look.uneven else 1  # so that a long batch does not hold up the others
+    return _sized(way, min(most, max(least, needed)), look, limits)
 
 
 def _sized(way: str, workers: int, look: Window, limits: Limits) -> Setting:
-    ahead = limits.ahead or _within(max(workers + 2, min(2 * workers, workers + 4)), look, limits)
-    return Setting(way, workers, max(ahead, workers))
+    ahead = max(workers + 2, min(2 * workers, workers + 4))
+    if look.uneven:  # as many as are consumed while the longest is fetched
+        ahead = max(ahead, math.ceil(1.5 * look.longest_s / max(look.gap, look.wall / workers)))
+    return Setting(way, workers, max(limits.ahead or _within(ahead, look, limits), workers))
 
 
 def _within(ahead: int, look: Window, limits: Limits) -> int:
@@ -132,7 +135,7 @@ def _within(ahead: int, look: Window, limits: Limits) -> int:
 
 def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> Strategy:
     """Settle on a number of workers; goes on for good unless they turn out not to pay, or batches get cheap."""
-    seen = yield Trial(setting, max(8, setting.workers), setting.workers)
+    seen = yield Trial(setting, max(MANY if look.uneven else 8, setting.workers), setting.workers)
     if not seen.batches or seen.rate < look.rate * BETTER:
         story.tell(
             f"{str(setting).capitalize()} gave {rate(seen.rate)} batches/s, the consumer's own thread "
