@@ -1,4 +1,4 @@
-"""What trainers cannot take is refused with its reason, or left to the seams; the training itself goes on."""
+"""What trainers take, or refuse with a reason, or leave to the seams; the training itself goes on."""
 
 import sys
 import warnings
@@ -95,6 +95,20 @@ class TestLightning:
         trainer.fit_loop.max_epochs = 2
         trainer.fit(module, DataLoader(TensorDataset(torch.randn(8, 4), torch.randn(8, 1)), batch_size=4))
         assert trainer.accumulate_grad_batches == 2
+
+    def test_rarer_logs_and_checkpoints_train_the_same_bits(self, fitted, tmp_path):
+        def trained(folder):
+            module = Net()
+            fit(module, callbacks=[ModelCheckpoint(tmp_path / folder, save_top_k=-1)])
+            return module.net.weight, torch.get_rng_state(), len(list((tmp_path / folder).iterdir()))
+
+        weight, state, saved = trained("alone")
+        fitter = fitted(log_every=3, checkpoint_every=2)
+        planned, planned_state, planned_saved = trained("planned")
+        assert torch.equal(planned, weight)
+        assert torch.equal(planned_state, state)
+        assert (saved, planned_saved) == (1, 4)  # after the epoch, after each second of eight steps
+        assert [(each.acts, each.numerics) for each in fitter.fitted] == [(True, "bitwise")] * 2
 
     def test_a_schedule_of_accumulation_decides(self, fitted):
         fitter = fitted(accumulate=2)
