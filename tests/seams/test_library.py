@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch.utils.data import (
@@ -102,6 +105,26 @@ def test_a_plan_acts_on_what_is_there_and_on_what_comes_until_it_is_taken_back(a
     assert torch.optim.Adam(net.parameters()).param_groups[0]["fused"] is None
     assert DataLoader(DATA).num_workers == 0
     assert set(vars(net)) == before
+
+
+def test_models_optimizers_and_data_that_are_let_go_go(applied):
+    """Of one fold after the other, say: a plan must not fill the device with those before."""
+    applied({"fused-optimizer": "fused", "precision": "bf16-mixed", "accumulate": 2, "num-workers": 0})
+    held: list[weakref.ref[object]] = []
+
+    def fold() -> None:
+        net, data = torch.nn.Linear(2, 1), TensorDataset(torch.randn(8, 2))
+        optimizer = torch.optim.Adam(net.parameters())
+        for (rows,) in DataLoader(data, batch_size=2):
+            net(rows).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        held.extend(map(weakref.ref, (net, net.weight, optimizer, data)))
+
+    for _ in range(3):
+        fold()
+    gc.collect()
+    assert [each() for each in held] == [None] * 12
 
 
 def test_a_plan_is_refused_as_on_the_command_line(tmp_path):

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -14,33 +15,65 @@ _MOST_MEMORY = 0.25  # of what is free on the device that holds the state
 
 
 class Snapshot:
-    """Copies of parameters, buffers and optimizer state. Random numbers are not wound back: the loop is not either."""
+    """Copies of parameters, buffers and optimizer state. Random numbers are not wound back: the loop is not either.
+
+    What was copied is held weakly: a model that the script lets go, of an earlier fold, say, must go.
+    """
 
     def __init__(self, modules: Iterable[Any], optimizers: Iterable[Any], step: int) -> None:
         self.step = step
-        self._optimizers = list(optimizers)
-        self._parameters = [(each, each.detach().clone()) for each in _parameters(modules, self._optimizers)]
-        self._buffers = [(each, each.detach().clone()) for module in modules for each in module.buffers()]
-        self._states = [
-            {parameter: _copied(state) for parameter, state in each.state.items()}
-            for each in self._optimizers
-        ]
+        known = list(optimizers)
+        self._parameters = [_Copy(each) for each in _parameters(modules, known)]
+        self._buffers = [_Copy(each) for module in modules for each in module.buffers()]
+        self._states = [(ref(each), [_StateCopy(*entry) for entry in each.state.items()]) for each in known]
 
     def restore(self) -> bool:
         """Put back what is broken: buffers alone where every parameter is finite. True if all of it was."""
-        broken = not all(_finite(live) for live, _ in self._parameters)
-        # By way of `.data`: a graph that the script still holds would refuse to pass back through a changed tensor.
-        for live, good in self._buffers:
-            if broken or not _finite(live):
-                live.data.copy_(good)
+        broken = not all(each.is_finite() for each in self._parameters)
+        for buffer in self._buffers:
+            if broken or not buffer.is_finite():
+                buffer.put_back()
         if broken:
-            for live, good in self._parameters:
-                live.data.copy_(good)
-                live.grad = None
-            for optimizer, states in zip(self._optimizers, self._states, strict=True):
-                optimizer.state.clear()
-                optimizer.state.update({parameter: _copied(state) for parameter, state in states.items()})
+            for parameter in self._parameters:
+                parameter.put_back()
+            for held, states in self._states:
+                optimizer = held()
+                if optimizer is not None:
+                    optimizer.state.clear()
+                    optimizer.state.update(entry for state in states for entry in state.entry())
         return broken
+
+
+class _Copy:
+    """Of one parameter or buffer."""
+
+    def __init__(self, live: torch.Tensor) -> None:
+        self._live = ref(live)
+        self._good = live.detach().clone()
+
+    def is_finite(self) -> bool:
+        live = self._live()
+        return live is None or _finite(live)
+
+    def put_back(self) -> None:
+        live = self._live()
+        if live is not None:
+            # By way of `.data`: a graph that the script still holds would refuse to pass back through a changed tensor.
+            live.data.copy_(self._good)
+            if live.requires_grad:
+                live.grad = None
+
+
+class _StateCopy:
+    """Of what an optimizer keeps for one parameter."""
+
+    def __init__(self, parameter: torch.Tensor, state: dict[str, Any]) -> None:
+        self._parameter = ref(parameter)
+        self._state = _copied(state)
+
+    def entry(self) -> list[tuple[Any, dict[str, Any]]]:
+        parameter = self._parameter()
+        return [] if parameter is None else [(parameter, _copied(self._state))]
 
 
 class Keeper:
