@@ -241,6 +241,9 @@ def test_normalising_is_what_sklearn_does_and_its_figures_stand_beside(tmp_path,
         np.allclose(figures["mean"], mean) and np.allclose(figures["std"], std) and figures["count"] == 1000
     )
     assert [what for what, *_ in silent.began] == ["measuring", "packing"] and silent.samples == 100
+    packed(tmp_path / "x.npz", tmp_path / "both", format="tar", normalise=("x", "y"))
+    last = open_shards(tmp_path / "both")[49]["y"]
+    assert last.shape == () and last == pytest.approx((49 - 24.5) / np.arange(50).std())
     with pytest.raises(HotlapError, match=r"'z' is no array field.*\n.*x, y"):
         packed(tmp_path / "x.npz", tmp_path / "other", format="flat", normalise=("z",))
 

@@ -67,5 +67,6 @@ def normalised(fields: Fields, moments: Mapping[str, Moments]) -> Fields:
     for name, each in moments.items():
         middle, spread = np.asarray(each.mean), np.asarray(each.std)
         values = fields[name]
-        changed[name] = ((values - middle) / spread if values.size else values).astype(np.float32)
+        scaled = (values - middle) / spread if values.size else values
+        changed[name] = scaled.astype(np.float32).reshape(values.shape)
     return changed
