@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -122,6 +128,28 @@ def test_bad_input_gets_one_message_and_a_remedy(work, hotlap, words, message, r
     assert not list(work.glob("out/*.tar"))
 
 
+def test_a_terminal_shows_rate_and_time_left_and_a_pipe_nothing(work):
+    (work / "slow_rows.py").write_text(
+        "import time\nclass Rows:\n    def __len__(self): return 60\n"
+        "    def __getitem__(self, index):\n        time.sleep(0.01)\n        return index\n"
+    )
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "hotlap", "pack", "slow_rows:Rows", "out", "--shards", "1"],
+        stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": "120", "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal's other end is gone when the command is
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    told, _ = run.communicate()
+    assert run.returncode == 0 and told.startswith(b"out: 60 samples")
+    assert b"packing" in shown and b"/60" in shown
+    assert re.search(rb"\d samples/s, [\d.]+ \w*B/s", shown) and re.search(rb"\d:\d\d:\d\d", shown)
+
+
 def test_ray_packs_the_same_bytes(work, hotlap):
     pytest.importorskip("ray", reason="Ray is not installed")
     words = ("pack", "rows_of_mine:Rows", "--arg", "count=9", "--shards", "3")
@@ -135,6 +163,6 @@ def test_ray_packs_the_same_bytes(work, hotlap):
 
 
 def test_without_ray_the_way_to_get_it_is_told(work, hotlap, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     said = hotlap("pack", "x.npy", "out", "--engine", "ray")
     assert said.code == 2 and "pip install 'hotlap[ray]'" in said.err

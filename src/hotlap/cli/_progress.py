@@ -10,6 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from hotlap.units import rate, size
 
+_DRAW_S = 0.1
+"""Samples may come every few microseconds; the eye needs ten looks a second."""
+
 
 class SampleBar:
     """Shown in a terminal only: a log file needs no bar."""
@@ -27,8 +30,8 @@ class SampleBar:
             disable=not console.is_terminal,
         )
         self._task: TaskID | None = None
-        self._began = 0.0
-        self._samples = self._bytes = 0
+        self._began = self._drawn = 0.0
+        self._samples = self._bytes = self._before = 0
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -41,13 +44,16 @@ class SampleBar:
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(what, total=samples, completed=done, speed="")
-        self._began, self._samples, self._bytes = time.monotonic(), 0, 0
+        self._began, self._samples, self._bytes, self._before = time.monotonic(), 0, 0, done
 
     def tell(self, samples: int, size_in_bytes: int) -> None:
         if self._task is None:
             return
         self._samples += samples
         self._bytes += size_in_bytes
-        seconds = max(time.monotonic() - self._began, 1e-3)
-        speed = f"{rate(self._samples / seconds)} samples/s, {size(self._bytes / seconds)}/s"
-        self._bar.update(self._task, advance=samples, speed=speed)
+        now = time.monotonic()
+        if now - self._drawn > _DRAW_S:
+            self._drawn = now
+            seconds = max(now - self._began, 1e-3)
+            speed = f"{rate(self._samples / seconds)} samples/s, {size(self._bytes / seconds)}/s"
+            self._bar.update(self._task, completed=self._before + self._samples, speed=speed)
