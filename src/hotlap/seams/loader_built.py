@@ -67,7 +67,9 @@ class Loaders:
         for name in _OF_WORKERS:
             if name in known.own:
                 loader.__dict__[name] = known.own.pop(name)
-        if loader.num_workers and loader.prefetch_factor is None:
+        if not loader.num_workers:
+            loader.prefetch_factor = None
+        elif loader.prefetch_factor is None:
             loader.prefetch_factor = 2  # as the constructor does
         names = {name.replace("_", "-") for name in _OF_WORKERS}
         for each in known.fitted:
