@@ -108,6 +108,53 @@ def test_a_script_that_compiles_by_itself_is_left_alone(fit_compute, train, how)
     assert only(fitter.fitted).reason == "the script compiles it already"
 
 
+@pytest.mark.parametrize("how", ["in place", "wrapped"])
+def test_a_scripts_own_compiler_is_turned_off(fit_compute, train, how):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = noisy()
+
+        def forward(self, x):
+            return self.net(x)
+
+    def make():
+        net = Own()
+        if how == "wrapped":
+            return torch.compile(net, backend="eager")
+        net.compile(backend="eager")
+        return net
+
+    plain = train(make)
+    torch._dynamo.reset()
+    counters.clear()
+    fitter = fit_compute(compile="off")
+    done = train(make)
+    assert only(fitter.fitted).acts and counters["stats"]["unique_graphs"] == 0
+    assert done.same_as(plain)
+    fitter.undo()
+    done.net(torch.ones(4, 8))
+    assert counters["stats"]["unique_graphs"] == 1, "then it compiles again"
+
+
+def test_off_where_nobody_compiles(fit_compute, train):
+    fitter = fit_compute(compile="off")
+    train(steps=1)
+    assert only(fitter.fitted).reason == "the script does not compile it"
+
+
+def test_sizes_that_change_compile_once_with_dynamic(fit_compute):
+    """A script that has its model compiled for each size: the plan has it compiled for all."""
+    net = torch.compile(nn.Linear(4, 4), dynamic=False, backend="eager")
+    fitter = fit_compute(compile="dynamic")
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for size in (3, 5, 7, 9):
+        net(torch.ones(size, 4)).sum().backward()
+        sgd.step()
+    assert only(fitter.fitted).acts and not fitter.step_downs
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_a_backend_that_fails(fit_compute, train, backend):
     @backend
     def fails(graph, inputs):

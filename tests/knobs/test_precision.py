@@ -117,6 +117,12 @@ def test_32_turns_a_scripts_autocast_off(fit_compute, train):
     assert done.same_as(plain)
 
 
+def test_32_has_nothing_to_do_where_nobody_autocasts(fit_compute, train):
+    fitter = fit_compute(precision="32")
+    train(Spy, steps=1)
+    assert "in 32 bits already" in record(fitter).reason
+
+
 def test_a_model_in_16_bits_is_refused(fit_compute, train):
     class Half(nn.Module):
         def __init__(self):

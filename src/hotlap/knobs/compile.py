@@ -3,8 +3,8 @@
 What it does
     Compiles the root module's call in place, as `module.compile()` does: state dicts keep their keys. Of a
     LightningModule its networks are compiled, not `self.log`. `default`, `reduce-overhead` and `max-autotune` are
-    torch's modes, `dynamic` compiles for all sizes at once. What the compiler rejects, or compiles again and
-    again, runs as it was: that very forward is redone.
+    torch's modes, `dynamic` compiles for all sizes at once, `off` calls what a script compiles itself without the
+    compiler. What the compiler rejects, or compiles again and again, runs as it was: that very forward is redone.
 When it helps
     Many small or pointwise operators: activations, norms, loops in Python.
 What it costs
@@ -33,6 +33,7 @@ BACKEND = "HOTLAP_COMPILE_BACKEND"
 
 _MOST_SAVED = 0.8  # of forward and backward: what launch-bound models have been seen to save
 _OFF = "off"
+_OVER_THE_SCRIPTS = ("dynamic", _OFF)  # what mends a script that compiles the same module again and again
 _WRAPPERS = {"DistributedDataParallel": "module", "_FabricModule": "_forward_module"}
 
 
@@ -64,13 +65,10 @@ class Compile(Knob):
         return Numerics.STATISTICAL if _draws(target.module) else Numerics.ROUNDING
 
     def apply(self, target: Model, setting: str) -> Undo:
-        if setting == _OFF:
-            return lambda: None
         networks = _networks(target.module)
         for network in networks:
-            _refuse(network)
-        undo = [_compiled(network, target.reach, setting) for network in networks]
-        return together(undo)
+            _refuse(network, setting)
+        return together([_applied(network, target.reach, setting) for network in networks])
 
 
 def _networks(module: Any) -> list[Any]:
@@ -84,21 +82,48 @@ def _networks(module: Any) -> list[Any]:
     return [module]
 
 
-def _refuse(network: Any) -> None:
+def _refuse(network: Any, setting: str) -> None:
     kinds = {kind.__name__ for kind in type(network).__mro__}
     if "DataParallel" in kinds:
         raise CannotActError("DataParallel copies it at each call, and each copy would be compiled anew")
-    if "OptimizedModule" in kinds or _is_compiled(vars(network).get("_compiled_call_impl")):
-        raise CannotActError("the script compiles it already")
     if "ScriptModule" in kinds:
         raise CannotActError("it is a TorchScript module")
+    compiled = _is_compiled(network)
+    if compiled and setting not in _OVER_THE_SCRIPTS:
+        raise CannotActError("the script compiles it already")
+    if not compiled and setting == _OFF:
+        raise CannotActError("the script does not compile it")
 
 
-def _is_compiled(slot: Any) -> bool:
+def _is_compiled(network: Any) -> bool:
+    return hasattr(network, "_orig_mod") or _compiles(vars(network).get("_compiled_call_impl"))
+
+
+def _compiles(slot: Any) -> bool:
     """Whether what stands before a module's call is the compiler's, or something of hotlap's own around it."""
     if hasattr(slot, "compiles"):
         return bool(slot.compiles)
-    return _is_compiled(slot.compiled) if hasattr(slot, "compiled") else slot is not None
+    return _compiles(slot.compiled) if hasattr(slot, "compiled") else slot is not None
+
+
+def _applied(network: Any, reach: Reach, setting: str) -> Undo:
+    import torch
+    from torch._dynamo.external_utils import wrap_inline
+
+    plain = getattr(network, "_orig_mod", network)._call_impl
+    if setting == _OFF:
+        return reach.around(network, _instead(plain), innermost=True, compiles=False)
+    # What `module.compile()` compiles, in a frame of its own: in a bare nn.Sequential every frame belongs to torch.nn,
+    # and the compiler passes over those, without a word.
+    compiled = torch.compile(wrap_inline(plain), **_options(setting))
+    return reach.in_place_of(network, compiled, Compile.id, _OFF)
+
+
+def _instead(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def called(_: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return plain(*args, **kwargs)
+
+    return called
 
 
 def _options(setting: str) -> dict[str, Any]:
@@ -108,71 +133,6 @@ def _options(setting: str) -> dict[str, Any]:
     elif setting not in ("default", "dynamic"):
         options["mode"] = setting
     return options
-
-
-def _compiled(network: Any, reach: Reach, setting: str) -> Undo:
-    import torch
-    from torch._dynamo.external_utils import wrap_inline
-
-    # What `module.compile()` compiles, in a frame of its own: in a bare nn.Sequential every frame belongs to torch.nn,
-    # and the compiler passes over those, without a word.
-    compiled = torch.compile(wrap_inline(network._call_impl), **_options(setting))
-    return reach.around(network, _Guarded(network, compiled, reach), innermost=True, compiles=True)
-
-
-class _Guarded:
-    """A compiled call that can do without. Where sizes are new, the state that a forward moves on is remembered."""
-
-    def __init__(self, network: Any, compiled: Callable[..., Any], reach: Reach) -> None:
-        from torch._dynamo import config
-        from torch._dynamo.utils import counters
-
-        self.network = network
-        self.compiled: Callable[..., Any] | None = compiled
-        self.reach = reach
-        self.met: set[Any] = set()
-        self.counted = counters["stats"]
-        self.most = config.recompile_limit  # after as many the compiler gives up by itself
-        self.compilations = 0
-
-    def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.compiled is None:
-            return call(*args, **kwargs)
-        graphs = self.counted["unique_graphs"]
-        result = self._attempt(self.compiled, call, args, kwargs)
-        self.compilations += self.counted["unique_graphs"] != graphs
-        if self.compilations >= self.most:
-            self._give_up(f"it was compiled anew at {self.compilations} calls")
-        return result
-
-    def _attempt(self, compiled: Callable[..., Any], call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        from torch._dynamo.exc import TorchDynamoException
-
-        sizes = _sizes(args, kwargs)
-        put_back = None if sizes in self.met else self.reach.remember(self.network)
-        self.met.add(sizes)
-        try:
-            return compiled(*args, **kwargs)
-        except (TorchDynamoException, ImportError, OSError) as fault:
-            if put_back is not None:
-                put_back()
-            self._give_up(f"the compiler rejects it: {_first_line(fault)}")
-            return call(*args, **kwargs)
-
-    def _give_up(self, reason: str) -> None:
-        if self.compiled is not None:
-            self.compiled = None
-            self.reach.step_down(Compile.id, _OFF, reason)
-
-
-def _sizes(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    return tuple(getattr(each, "shape", None) for each in (*args, *kwargs.values()))
-
-
-def _first_line(fault: BaseException) -> str:
-    fault = getattr(fault, "inner_exception", fault)  # what the compiler's back end said
-    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
-    return f"{type(fault).__name__}: {lines[0] if lines else ''}"[:200]
 
 
 def _draws(module: Any) -> bool:

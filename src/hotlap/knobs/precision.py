@@ -58,7 +58,9 @@ class Precision(Knob):
         device = next(target.module.parameters()).device.type
         autocasts = torch.is_autocast_enabled(device)
         if setting == "32":
-            return _turned_off(target, device) if autocasts else _nothing
+            if not autocasts:
+                raise CannotActError("it computes in 32 bits already, as far as can be seen from outside")
+            return _turned_off(target, device)
         _refuse(target.module, setting, autocasts)
         dtype = torch.float16 if setting == "16-mixed" else torch.bfloat16
         undo = [_autocast(target, device, dtype)]
@@ -163,7 +165,3 @@ def in_float32(value: Any) -> Any:
         for field in dataclasses.fields(value):
             object.__setattr__(value, field.name, in_float32(getattr(value, field.name)))
     return value
-
-
-def _nothing() -> None:
-    return None

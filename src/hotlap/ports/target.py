@@ -88,9 +88,15 @@ class Reach(Protocol):
         *,
         innermost: bool = False,
         traced: bool = False,
-        compiles: bool = False,
+        compiles: bool | None = None,
     ) -> Undo:
-        """Put a layer around each call of a module; the compiler meets it only where it is `traced`."""
+        """Put a layer around each call of a module; the compiler meets it only where it is `traced`.
+
+        `compiles` says whether what it calls is compiled, where the layer decides that.
+        """
+
+    def in_place_of(self, module: Any, compiled: Callable[..., Any], knob: str, off: Any) -> Undo:
+        """Call this instead of a module; where the compiler fails or never comes to an end, step down to `off`."""
 
     def remember(self, module: Any) -> Undo:
         """Random number generators and buffers as they are now; the result puts them back, to redo a forward."""

@@ -56,7 +56,7 @@ class Fitter:
         self.changed: list[Callable[[Fitted | StepDown], None]] = []  # called with each new record
         self.notes: dict[str, Any] = {}  # what the parent should know of this process when it has ended
         self.noted: list[Callable[[], None]] = []  # called with each new note
-        self.trainers: list[Trainer] = []
+        self.growths: list[Mapping[str, float]] = []  # of trainers, see Trainer.growth
         self.meets: defaultdict[Seam, list[Callable[[Any], None]]] = defaultdict(list)  # see `meet`
         self._taken: set[str] = set()  # by a trainer's own options
         self._undo: list[tuple[str, Undo]] = []
@@ -79,7 +79,7 @@ class Fitter:
 
     def trainer(self, trainer: Trainer) -> None:
         """A framework's own option is the best place for a setting."""
-        self.trainers.append(trainer)
+        self.growths.append(trainer.growth)  # not the trainer itself, which would be kept alive
         for key, take in trainer.takes.items():
             if key in self.settings and not self._retired:
                 self._taken.add(key)
@@ -124,9 +124,12 @@ class Fitter:
         self.stepped_down(step_down)
         knob = self.knobs[step_down.knob]
         for target in targets:
-            undo = boundary.attempt(knob.apply, target, step_down.after)
-            if undo is not None:
-                self._keep(knob, undo)
+            try:
+                self._keep(knob, knob.apply(target, step_down.after))
+            except CannotActError:
+                continue  # without the setting that went it is there already
+            except Exception as fault:
+                boundary.record(f"knob {knob.id}", fault)
 
     def withdraw(self, knob: str, place: str, reason: str) -> None:
         """It turned out at the first use that a knob cannot act there; it has taken itself back."""

@@ -19,6 +19,7 @@ from torch.nn import Module
 from hotlap.ports.target import Layer, Model, Seam, Undo
 from hotlap.probe import boundary
 from hotlap.seams import root
+from hotlap.seams.compiled_call import CompiledCall
 from hotlap.seams.compute_ladder import Ladder
 from hotlap.seams.fitter import Fitter
 from hotlap.seams.training import Training
@@ -69,9 +70,14 @@ class SeamReach:
         *,
         innermost: bool = False,
         traced: bool = False,
-        compiles: bool = False,
+        compiles: bool | None = None,
     ) -> Undo:
         return root.around(module, layer, innermost=innermost, traced=traced, compiles=compiles)
+
+    def in_place_of(self, module: Any, compiled: Callable[..., Any], knob: str, off: Any) -> Undo:
+        give_up = functools.partial(self._ladder.step_down, knob, off)
+        layer = CompiledCall(module, compiled, remember, give_up)
+        return root.around(module, layer, innermost=True, compiles=True)
 
     def remember(self, module: Any) -> Undo:
         return remember(module)

@@ -19,10 +19,11 @@ _is_compiling = torch.compiler.is_compiling
 
 @dataclass(eq=False)
 class Entry:
-    """A layer, and whether the compiler meets it."""
+    """A layer, whether the compiler meets it, and whether it is the compiler's or keeps it out."""
 
     layer: Layer
     traced: bool
+    compiles: bool | None
 
 
 class RootCall:
@@ -38,7 +39,11 @@ class RootCall:
         self.inner: list[Entry] = []
         self.outer: list[Entry] = []
         self.call = self.when_traced = self.plain
-        self.compiles = before is not None
+
+    @property
+    def compiles(self) -> bool:
+        said = [each.compiles for each in (*self.inner, *self.outer) if each.compiles is not None]
+        return said[-1] if said else self.before is not None
 
     def plain(self, *args: Any, **kwargs: Any) -> Any:
         module: Any = self.module()
@@ -66,19 +71,18 @@ def around(
     *,
     innermost: bool = False,
     traced: bool = False,
-    compiles: bool = False,
+    compiles: bool | None = None,
 ) -> Undo:
     """Put a layer around each call of a module, inside of the probe's tap where there is one."""
     call = root_call(module) or _placed(module)
     layers = call.inner if innermost else call.outer
-    entry = Entry(layer, traced)
+    entry = Entry(layer, traced, compiles)
     layers.append(entry)
-    call.compiles |= compiles
     call.put_together()
-    return _undo(weakref.ref(call), weakref.ref(entry), compiles)
+    return _undo(weakref.ref(call), weakref.ref(entry))
 
 
-def _undo(held: weakref.ref[RootCall], held_entry: weakref.ref[Entry], compiles: bool) -> Undo:
+def _undo(held: weakref.ref[RootCall], held_entry: weakref.ref[Entry]) -> Undo:
     """Without a strong reference: whoever keeps it must not keep a model alive that the script lets go."""
 
     def undo() -> None:
@@ -86,7 +90,6 @@ def _undo(held: weakref.ref[RootCall], held_entry: weakref.ref[Entry], compiles:
         if call is None or entry is None or entry not in (*call.inner, *call.outer):
             return
         (call.inner if entry in call.inner else call.outer).remove(entry)
-        call.compiles = call.before is not None or (call.compiles and not compiles)
         call.put_together()
         module = call.module()
         if module is not None and not call.inner and not call.outer:
