@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from interleave import PYTHON, Variant, against, host_line, interleave
 from torch.utils.data import DataLoader, Subset
 
 from hotlap.knobs.batched_fetch import BatchedFetch
@@ -30,6 +29,7 @@ from hotlap.ports.target import Loader
 from hotlap.units import duration, rate
 from hotlap_recipes.printer_tcn import STRIDE, WINDOW, make_data
 from hotlap_recipes.printer_tcn.dataset import PrintWindows, fit_scalers, load_prints
+from interleave import PYTHON, Variant, against, host_line, interleave
 
 VARIANTS = ("naive", "cached", "gathered", "bound")
 BATCH = 512

@@ -112,6 +112,19 @@ def put_together(shape: Shape, values: Iterator[Any]) -> Any:
     return parts if shape.kind == "list" else tuple(parts)
 
 
+def put_all_together(shape: Shape, columns: Iterator[list[Any]], count: int) -> list[Any]:
+    """Many items at once, of the values of each leaf."""
+    if isinstance(shape, Leaf):
+        return next(columns)
+    parts = [put_all_together(part, columns, count) for part in shape.parts]
+    rows = list(zip(*parts, strict=True)) if parts else [()] * count
+    if shape.kind == "tuple":
+        return rows
+    if shape.kind == "dict":
+        return [dict(zip(shape.keys, row, strict=True)) for row in rows]
+    return list(map(list, rows)) if shape.kind == "list" else list(map(named_class(shape)._make, rows))
+
+
 def widened(one: Shape, two: Shape, at: str = "") -> Shape:
     """A structure that holds items of both; raises Mismatch where there is none."""
     if one == two:

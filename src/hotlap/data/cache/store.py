@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hotlap.data.cache.columns import Column, Whole, column
 from hotlap.data.cache.drawer import Drawer
-from hotlap.data.cache.shape import Shape, leaves_of, put_together, shape_of
+from hotlap.data.cache.shape import Shape, leaves_of, put_all_together, put_together, shape_of
 
 PARTS = {"none": (), "fixed": ("data",), "window": ("data", "starts"), "ragged": ("data", "sizes")}
 
@@ -59,10 +59,8 @@ class Store:
         return put_together(self.layout.shape, iter([each.value(row) for each in self.columns]))
 
     def items(self, rows: Rows) -> list[Any]:
-        columns = [each.values(rows) for each in self.columns]
-        if not columns:
-            return [put_together(self.layout.shape, iter(())) for _ in rows]
-        return [put_together(self.layout.shape, iter(values)) for values in zip(*columns, strict=True)]
+        columns = (each.values(rows) for each in self.columns)
+        return put_all_together(self.layout.shape, columns, len(rows))
 
     def nbytes(self) -> int:
         return sum(self.drawer.path(name).stat().st_size for _, _, name in self.layout.parts())
