@@ -126,9 +126,8 @@ def _told(packed: Packed, folder: Path) -> str:
 
     seal = packed.seal
     total = size(sum(each.bytes for each in seal.files.values()))
-    lines = [
-        f"{folder}: {seal.samples} samples in {len(seal.shards)} {seal.format} shards, {total}, complete."
-    ]
+    shards = f"{len(seal.shards)} {seal.format} shard{'s' if len(seal.shards) > 1 else ''}"
+    lines = [f"{folder}: {seal.samples} samples in {shards}, {total}, complete."]
     if packed.kept == len(seal.shards):
         lines.append("All of them were there already.")
     elif packed.kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,28 @@ class Column:
     values: Array
     offsets: Array
     shapes: Array | None
+
+
+class Rows:
+    """Samples as they come, to be turned into columns: all of them have the same fields."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self._fields: dict[str, list[Any]] = {}
+
+    def add(self, key: str, fields: Mapping[str, Any]) -> None:
+        if self.keys and fields.keys() != self._fields.keys():
+            raise SampleError(
+                f"sample '{key}' has the fields {sorted(fields)}, not {sorted(self._fields)}.",
+                "give every sample the same fields, or pack as tar",
+            )
+        self.keys.append(key)
+        for name, value in fields.items():
+            kept = bytes(value) if isinstance(value, memoryview) else value
+            self._fields.setdefault(name, []).append(kept)
+
+    def columns(self) -> dict[str, Column]:
+        return {name: build_column(name, self.keys, self._fields[name]) for name in sorted(self._fields)}
 
 
 def build_column(name: str, keys: Sequence[str], values: Sequence[Any]) -> Column:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -142,8 +142,3 @@ def _bytes_of(content: Any) -> Any:
     if isinstance(content, bytes | memoryview):
         return content
     return json.dumps(content, sort_keys=True).encode()
-
-
-def same_names(names: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether two samples have the same fields."""
-    return set(names) == set(others)

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hotlap.data.arrayfile import Array, read_arrays, write_arrays
-from hotlap.data.columns import Column, build_column, decoded, value_at, view_at
-from hotlap.data.samples import SampleError, same_names
+from hotlap.data.columns import Column, Rows, build_column, decoded, value_at, view_at
+from hotlap.data.samples import SampleError
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
 
 
@@ -36,29 +36,21 @@ class Flat(ShardFormat):
 class FlatWriter(ShardWriter):
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._keys: list[str] = []
-        self._fields: dict[str, list[Any]] = {}
+        self._rows = Rows()
 
     def add(self, key: str, fields: Mapping[str, Any]) -> None:
-        if self._keys and not same_names(fields, self._fields):
-            raise SampleError(
-                f"sample '{key}' has the fields {sorted(fields)}, not {sorted(self._fields)}.",
-                "give every sample the same fields, or pack as tar",
-            )
-        self._keys.append(key)
-        for name, value in fields.items():
-            kept = bytes(value) if isinstance(value, memoryview) else value
-            self._fields.setdefault(name, []).append(kept)
+        self._rows.add(key, fields)
 
     def close(self) -> None:
-        columns = {"": build_column("", self._keys, self._keys)} if self._keys else {}
-        columns |= {name: build_column(name, self._keys, self._fields[name]) for name in sorted(self._fields)}
+        keys = self._rows.keys
+        columns = {"": build_column("", keys, keys)} if keys else {}
+        columns |= self._rows.columns()
         arrays: list[Array] = []
         head = {name: {"kind": column.kind, **_placed(column, arrays)} for name, column in columns.items()}
-        write_arrays(self._path, {"samples": len(self._keys), "columns": head}, arrays)
+        write_arrays(self._path, {"samples": len(keys), "columns": head}, arrays)
 
     def discard(self) -> None:
-        self._fields.clear()
+        self._rows = Rows()
 
 
 def _placed(column: Column, arrays: list[Array]) -> dict[str, int]:

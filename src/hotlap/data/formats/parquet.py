@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hotlap.data.columns import Array, Column, build_column, decoded
-from hotlap.data.samples import SampleError, same_names
+from hotlap.data.columns import Array, Column, Rows, decoded
+from hotlap.data.samples import SampleError
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
 
 KEY = "__key__"
@@ -46,31 +46,21 @@ class Parquet(ShardFormat):
 class ParquetWriter(ShardWriter):
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._keys: list[str] = []
-        self._fields: dict[str, list[Any]] = {}
+        self._rows = Rows()
 
     def add(self, key: str, fields: Mapping[str, Any]) -> None:
-        if self._keys and not same_names(fields, self._fields):
-            raise SampleError(
-                f"sample '{key}' has the fields {sorted(fields)}, not {sorted(self._fields)}.",
-                "give every sample the same fields, or pack as tar",
-            )
-        self._keys.append(key)
-        for name, value in fields.items():
-            kept = bytes(value) if isinstance(value, memoryview) else value
-            self._fields.setdefault(name, []).append(kept)
+        self._rows.add(key, fields)
 
     def close(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        arrays, kinds = {KEY: pa.array(self._keys, pa.string())}, {}
-        for name in sorted(self._fields):
-            column = build_column(name, self._keys, self._fields[name])
+        arrays, kinds = {KEY: pa.array(self._rows.keys, pa.string())}, {}
+        for name, column in self._rows.columns().items():
             kinds[name] = {"kind": column.kind, "dtype": column.values.dtype.str}
             arrays |= _arrow(name, column)
         table = pa.table(arrays).replace_schema_metadata({"hotlap": json.dumps(kinds)})
-        rows = max(1, len(self._keys) * GROUP_BYTES // max(1, table.nbytes))
+        rows = max(1, len(self._rows.keys) * GROUP_BYTES // max(1, table.nbytes))
         media = {name for name, each in kinds.items() if each["kind"] == "bytes"}  # compressed already
         pq.write_table(
             table,
@@ -83,7 +73,7 @@ class ParquetWriter(ShardWriter):
         )
 
     def discard(self) -> None:
-        self._fields.clear()
+        self._rows = Rows()
 
 
 class ParquetReader(ShardReader):
