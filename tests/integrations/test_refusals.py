@@ -1,7 +1,9 @@
 """What trainers take, or refuse with a reason, or leave to the seams; the training itself goes on."""
 
+import gc
 import sys
 import warnings
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +11,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from hotlap.integrations import hf_trainer, mmengine
+from hotlap.integrations import Arguments, attributes, constructing, hf_trainer, mmengine, option
 from hotlap.integrations.lightning import Lightning
 from hotlap.ports.knob import CannotActError
+from hotlap.probe import boundary
 from hotlap.seams import step
 from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.fitter import Fitter
@@ -147,15 +150,72 @@ class TestLightning:
         assert "val" in trainer.callback_metrics
         assert only(fitter).acts
 
+    def test_a_trainer_that_is_done_with_is_let_go(self, fitted):
+        fitted(accumulate=2, log_every=2, validate_every=4, limit_validation=0.5)
+        module = Net()
+        gone = [weakref.ref(fit(module, enable_checkpointing=False)), weakref.ref(module)]
+        del module
+        gc.collect()
+        assert [each() for each in gone] == [None, None]
+
     def test_wrong_arguments_are_lightnings_to_refuse(self, fitted):
         fitted(log_every=2)
         with pytest.raises(TypeError, match="no_such_option"):
             L.Trainer(no_such_option=1)
 
 
+class TestArguments:
+    def test_options_are_set_by_name_and_put_back(self):
+        class Built:
+            def __init__(self, one, two=2, *, three=3):
+                self.seen = (one, two, three)
+
+        undos = []
+
+        def offer(_, arguments):
+            undos.append([option(arguments, "two", 20), option(arguments, "three", 30)])
+            if undo_at_once:
+                for undo in reversed(undos[-1]):
+                    undo()
+
+        Built.__init__ = constructing(offer)(Built.__init__)
+        undo_at_once = False
+        assert Built(1).seen == (1, 20, 30)
+        assert Built(1, 5).seen == (1, 20, 30)
+        undo_at_once = True
+        assert Built(1, 5).seen == (1, 5, 3)
+        for undo in undos[0]:
+            undo()  # long after it was built: nothing is left to put back
+
+    def test_an_offer_that_fails_leaves_the_constructor_alone(self):
+        class Built:
+            def __init__(self, one):
+                self.seen = one
+
+        Built.__init__ = constructing(lambda *_: 1 / 0)(Built.__init__)
+        assert Built(one=1).seen == 1
+        assert "ZeroDivisionError" in boundary.faults.pop()
+
+    def test_attributes_are_put_back_and_keep_nothing_alive(self):
+        owner = Net()
+        undo = attributes(owner, changes=5)
+        undo()
+        assert owner.changes == 0
+        gone = weakref.ref(owner)
+        undo = attributes(owner, changes=5)
+        del owner
+        gc.collect()
+        assert gone() is None
+        undo()
+
+
+class Given(SimpleNamespace):
+    """Unlike its parent, it may be referred to weakly."""
+
+
 def training_arguments(**values):
     defaults = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": False}
-    return SimpleNamespace(**{**defaults, "eval_steps": None, "save_steps": 500, **values})
+    return Given(**{**defaults, "eval_steps": None, "save_steps": 500, **values})
 
 
 class TestHuggingFace:
@@ -180,25 +240,27 @@ class TestHuggingFace:
         assert given == training_arguments(load_best_model_at_end=True)
 
     def test_several_evaluation_sets_are_cut_each_and_streams_are_not(self):
-        given = {"eval_dataset": {"one": Subset(range(100), range(100)), "two": [1, 2, 3]}}
+        given = Arguments({"eval_dataset": {"one": Subset(range(100), range(100)), "two": [1, 2, 3]}})
         undo = hf_trainer._limit_validation(given, 0.1)
         assert [len(each) for each in given["eval_dataset"].values()] == [10, 1]
         undo()
         assert len(given["eval_dataset"]["two"]) == 3
         with pytest.raises(CannotActError, match="stream"):
-            hf_trainer._limit_validation({"eval_dataset": iter(())}, 0.1)
+            hf_trainer._limit_validation(Arguments({"eval_dataset": iter(())}), 0.1)
         with pytest.raises(CannotActError, match="no evaluation set"):
-            hf_trainer._limit_validation({}, 0.1)
+            hf_trainer._limit_validation(Arguments({}), 0.1)
 
 
 class TestMMEngine:
     def test_several_optimizers_are_refused(self):
-        several = {"optim_wrapper": {"generator": {"optimizer": {}}, "discriminator": {"optimizer": {}}}}
+        several = Arguments(
+            {"optim_wrapper": {"generator": {"optimizer": {}}, "discriminator": {"optimizer": {}}}}
+        )
         with pytest.raises(CannotActError, match="several optimizers"):
             mmengine.MMEngine()._accumulate(several, {}, 2)
 
     def test_precision_is_the_wrapper_of_the_optimizer(self):
-        given = {"optim_wrapper": {"optimizer": {"type": "SGD"}, "type": "OptimWrapper"}}
+        given = Arguments({"optim_wrapper": {"optimizer": {"type": "SGD"}, "type": "OptimWrapper"}})
         undo = mmengine._precision(given, "16-mixed")
         assert given["optim_wrapper"]["type"] == "AmpOptimWrapper"
         assert given["optim_wrapper"]["dtype"] == "float16"
@@ -207,7 +269,7 @@ class TestMMEngine:
         undo()
         assert given["optim_wrapper"]["type"] == "OptimWrapper"
         with pytest.raises(CannotActError, match="MyWrapper"):
-            mmengine._precision({"optim_wrapper": {"type": "MyWrapper"}}, "bf16-mixed")
+            mmengine._precision(Arguments({"optim_wrapper": {"type": "MyWrapper"}}), "bf16-mixed")
 
     def test_a_runner_that_scales_by_itself_is_left_to(self):
         with pytest.raises(CannotActError, match="auto_scale_lr"):

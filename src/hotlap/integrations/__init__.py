@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from itertools import islice
 from types import ModuleType
@@ -86,7 +86,19 @@ class Overrides:
                 stager.stage(owner, name, stage)
 
 
-def constructing(offer: Callable[[Any, dict[str, Any]], object]) -> Callable[..., Any]:
+class Arguments(dict[str, Any]):
+    """Of a constructor, by name. When it has run they are let go, so that no undo keeps a model or a dataset."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        super().__init__(given)
+        self.before: dict[str, Any] = {}  # what stood where an option was set
+
+    def let_go(self) -> None:
+        self.clear()
+        self.before.clear()
+
+
+def constructing(offer: Callable[[Any, Arguments], object]) -> Callable[..., Any]:
     """An `around` for a constructor: `offer(self, arguments)` may change its arguments, by name, before it runs."""
 
     def around(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,38 +110,43 @@ def constructing(offer: Callable[[Any, dict[str, Any]], object]) -> Callable[...
                 bound = signature.bind_partial(self, *args, **kwargs)
             except TypeError:  # the constructor says it better
                 return original(self, *args, **kwargs)
-            boundary.attempt(offer, self, bound.arguments)
-            return original(*bound.args, **bound.kwargs)
+            arguments = bound.arguments = Arguments(bound.arguments)
+            boundary.attempt(offer, self, arguments)
+            args, kwargs = bound.args, bound.kwargs
+            arguments.let_go()
+            return original(*args, **kwargs)
 
         return built
 
     return around
 
 
-def option(arguments: MutableMapping[str, Any], name: str, value: Any) -> Undo:
+def option(arguments: Arguments, name: str, value: Any) -> Undo:
     """Set an argument of a constructor; undone before it runs, it is as if never set."""
-    absent = object()
-    before = arguments.get(name, absent)
+    if name in arguments:
+        arguments.before.setdefault(name, arguments[name])
     arguments[name] = value
 
     def undo() -> None:
-        if before is absent:
-            arguments.pop(name, None)
-        else:
-            arguments[name] = before
+        arguments.pop(name, None)
+        if name in arguments.before:
+            arguments[name] = arguments.before.pop(name)
 
     return undo
 
 
 def attributes(owner: Any, **values: Any) -> Undo:
-    """Set attributes of an object that the framework reads as it goes."""
+    """Set attributes of an object that the framework reads as it goes. The undo does not keep it alive."""
     before = {name: getattr(owner, name) for name in values}
+    held = weakref.ref(owner)
+    weakref.finalize(owner, before.clear).atexit = False
     for name, value in values.items():
         setattr(owner, name, value)
 
     def undo() -> None:
-        for name, value in before.items():
-            setattr(owner, name, value)
+        left = held()
+        for name, value in before.items() if left is not None else ():
+            setattr(left, name, value)
 
     return undo
 

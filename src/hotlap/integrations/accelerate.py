@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from hotlap.facts.timeline import Stage
-from hotlap.integrations import Points, constructing, option, stage_points
+from hotlap.integrations import Arguments, Points, constructing, option, stage_points
 from hotlap.ports.integration import Integration, Seams, Stager
 from hotlap.ports.knob import CannotActError
 from hotlap.ports.target import Trainer, Undo
@@ -70,7 +70,7 @@ class Accelerate(Integration):
         if module.__name__ == "accelerate.accelerator":
             seams.wrap(module.Accelerator, "__init__", constructing(partial(self._built, seams)))
 
-    def _built(self, seams: Seams, _: Any, arguments: dict[str, Any]) -> None:
+    def _built(self, seams: Seams, _: Any, arguments: Arguments) -> None:
         """The Trainer of transformers builds one too, and has been asked itself."""
         caller = str(sys._getframe(_OUT_OF_HERE).f_globals.get("__name__"))
         if not caller.startswith("transformers."):
@@ -80,7 +80,7 @@ class Accelerate(Integration):
 _PRECISIONS = {"32": "no", "16-mixed": "fp16", "bf16-mixed": "bf16"}
 
 
-def _precision(arguments: dict[str, Any], setting: Any) -> Undo:
+def _precision(arguments: Arguments, setting: Any) -> Undo:
     import torch
 
     if str(setting) == "16-mixed" and (arguments.get("cpu") or not torch.cuda.is_available()):

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from hotlap.facts.timeline import Stage
 from hotlap.integrations import (
+    Arguments,
     Met,
     Overrides,
     Points,
@@ -96,7 +97,7 @@ class HfTrainer(Integration):
             seams.wrap(module.Trainer, "__init__", constructing(partial(self._trainer_built, seams, module)))
             seams.wrap(module.Trainer, "train", before(contained(partial(self._training, seams, module))))
 
-    def _trainer_built(self, seams: Seams, module: ModuleType, _: Any, arguments: dict[str, Any]) -> None:
+    def _trainer_built(self, seams: Seams, module: ModuleType, _: Any, arguments: Arguments) -> None:
         """TrainingArguments that two trainers share have been changed for the first of them."""
         given = arguments.get("args")
         if given is None:
@@ -104,7 +105,7 @@ class HfTrainer(Integration):
         if self._met.first_time(given):
             seams.trainer(self._offered(given, arguments))
 
-    def _offered(self, given: Any, arguments: dict[str, Any]) -> Trainer:
+    def _offered(self, given: Any, arguments: Arguments) -> Trainer:
         growth: dict[str, float] = {}
         takes: dict[str, Callable[[Any], Undo]] = {
             "batch-size": partial(_batch_size, given, growth),
@@ -156,7 +157,8 @@ def _precision(given: Any, setting: Any) -> Undo:
     undo = attributes(given, fp16=half, bf16=brain)
     if hasattr(given, "mixed_precision"):
         return together([undo, attributes(given, mixed_precision=mixed)])
-    return together([undo, option(os.environ, "ACCELERATE_MIXED_PRECISION", mixed)])
+    os.environ["ACCELERATE_MIXED_PRECISION"] = mixed  # where earlier versions look
+    return undo
 
 
 def _validate_every(given: Any, steps: int) -> Undo:
@@ -178,7 +180,7 @@ def _checkpoint_every(given: Any, steps: int) -> Undo:
     return attributes(given, save_strategy=type(given.save_strategy)("steps"), save_steps=steps)
 
 
-def _limit_validation(arguments: dict[str, Any], share: float) -> Undo:
+def _limit_validation(arguments: Arguments, share: float) -> Undo:
     given = arguments.get("eval_dataset")
     if given is None:
         raise CannotActError("the Trainer is given no evaluation set")

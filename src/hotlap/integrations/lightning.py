@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from hotlap.facts.timeline import Stage
 from hotlap.integrations import (
+    Arguments,
     Met,
     Overrides,
     Points,
@@ -144,7 +145,7 @@ class Lightning(Integration):
         elif name == _STRATEGIES:
             seams.wrap(module.Strategy, "setup_optimizers", following(self._optimizers_set_up))
 
-    def _trainer_built(self, seams: Seams, _: Any, arguments: dict[str, Any]) -> None:
+    def _trainer_built(self, seams: Seams, _: Any, arguments: Arguments) -> None:
         takes = {
             "precision": partial(_precision, arguments),
             "log-every": partial(option, arguments, "log_every_n_steps"),
@@ -164,7 +165,7 @@ class Lightning(Integration):
         takes["monitor-budget"] = partial(_monitor_budget, seams, trainer)
         seams.trainer(offered)
 
-    def _validate_every(self, arguments: dict[str, Any], batches: int) -> Undo:
+    def _validate_every(self, arguments: Arguments, batches: int) -> Undo:
         self._moves_validation = True
         # Without a number of epochs, batches are counted on over their ends.
         every = {"val_check_interval": batches, "check_val_every_n_epoch": None}
@@ -175,7 +176,7 @@ class Lightning(Integration):
         for schedule in strategy.lr_scheduler_configs if self._moves_validation else ():
             schedule.strict = False
 
-    def _limit_validation(self, arguments: dict[str, Any], share: float) -> Undo:
+    def _limit_validation(self, arguments: Arguments, share: float) -> Undo:
         self._limits_validation = True
         return option(arguments, "limit_val_batches", float(share))
 
@@ -207,11 +208,11 @@ def _as_fit_begins(offer: Callable[[Any, Any], None]) -> Callable[..., Any]:
     return around
 
 
-def _fabric_built(seams: Seams, _: Any, arguments: dict[str, Any]) -> None:
+def _fabric_built(seams: Seams, _: Any, arguments: Arguments) -> None:
     seams.trainer(Trainer("fabric", {"precision": partial(_precision, arguments)}))
 
 
-def _precision(arguments: dict[str, Any], setting: Any) -> Undo:
+def _precision(arguments: Arguments, setting: Any) -> Undo:
     import torch
 
     if str(setting) == "16-mixed" and not torch.cuda.is_available():

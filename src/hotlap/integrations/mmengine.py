@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from hotlap.facts.timeline import Stage
 from hotlap.integrations import (
+    Arguments,
     FirstBatches,
     Met,
     Overrides,
@@ -124,7 +125,7 @@ class MMEngine(Integration):
         elif module.__name__ == "mmengine.hooks.param_scheduler_hook":
             seams.wrap(module.ParamSchedulerHook, "after_train_iter", self._once_a_step)
 
-    def _runner_built(self, seams: Seams, _: Any, arguments: dict[str, Any]) -> None:
+    def _runner_built(self, seams: Seams, _: Any, arguments: Arguments) -> None:
         import torch
 
         offered = Trainer(self.id, takes := dict[str, Callable[[Any], Undo]]())
@@ -149,7 +150,7 @@ class MMEngine(Integration):
         if self._trained.first_time(loop):
             seams.trainer(Trainer(self.id, {"limit-validation": partial(_limit_validation, loop)}))
 
-    def _accumulate(self, arguments: dict[str, Any], growth: dict[str, float], times: int) -> Undo:
+    def _accumulate(self, arguments: Arguments, growth: dict[str, float], times: int) -> Undo:
         wrapper = arguments.get("optim_wrapper")
         if isinstance(wrapper, dict) and "optimizer" in wrapper:
             count = wrapper.get("accumulative_counts", 1) * times
@@ -175,7 +176,7 @@ class MMEngine(Integration):
         return after_train_iter
 
 
-def _precision(arguments: dict[str, Any], setting: Any) -> Undo:
+def _precision(arguments: Arguments, setting: Any) -> Undo:
     wrapper = dict(arguments["optim_wrapper"])
     if wrapper.get("type", "OptimWrapper") not in ("OptimWrapper", "AmpOptimWrapper"):
         raise CannotActError(f"the script has an optimizer wrapper of its own, {wrapper['type']}")

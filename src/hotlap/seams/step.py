@@ -62,8 +62,8 @@ class StepSeam:
     def batch_growth(self) -> float:
         grown = self._feeding.growth
         factors = dict(self.growth)
-        for trainer in self._fitter.trainers:  # of several for one knob the last one counts
-            factors |= trainer.growth
+        for growth in self._fitter.growths:  # of several trainers the last one counts
+            factors |= growth
         for factor in factors.values():
             grown *= factor
         return grown
