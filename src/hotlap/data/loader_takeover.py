@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,10 +28,13 @@ def take_over(loader: DataLoader[Any]) -> Callable[[], None]:
     running = Running(loader, Wishes(threads=False))
     loader.__dict__["_get_iterator"] = functools.partial(LoaderIter, loader, running)
     loader.__dict__["explain"] = running.explain
+    alive = weakref.ref(loader)  # whoever keeps the undo should not keep the loader
 
     def undo() -> None:
-        loader.__dict__.pop("_get_iterator", None)
-        loader.__dict__.pop("explain", None)
+        taken = alive()
+        if taken is not None:
+            taken.__dict__.pop("_get_iterator", None)
+            taken.__dict__.pop("explain", None)
 
     return undo
 
