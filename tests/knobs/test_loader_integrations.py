@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ def under(plan: dict[str, Any], train: Any, folder: Path) -> tuple[Any, Fitter]:
     try:
         return train(folder), fitter
     finally:
+        gc.collect()  # iterators that a framework's cycles hold
         fitter.undo()
 
 

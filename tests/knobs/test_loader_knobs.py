@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 from dataclasses import replace
 from itertools import chain
@@ -25,10 +26,11 @@ from hotlap.facts.timeline import (
     Warmup,
     Worker,
 )
-from hotlap.knobs import bucketing, max_length, non_blocking, worker_threads
+from hotlap.knobs import bucketing, max_length, non_blocking
 from hotlap.ports import target as targets
 from hotlap.ports.knob import CannotActError, NotMineError
 from hotlap.seams.catalogue import some_knobs
+from hotlap.seams.loader_iterator import Setup
 from hotlap.seams.patches import Patches
 
 IDS = (
@@ -160,14 +162,22 @@ def test_cutting_can_be_pickled_and_answers_for_what_it_wraps() -> None:
     assert cutting.__qualname__ == "default_collate"
 
 
-def test_threads_are_set_in_each_worker_before_the_scripts_own_word() -> None:
-    threads = pickle.loads(pickle.dumps(worker_threads.Threads(1)))
-    before = torch.get_num_threads()
-    try:
-        threads()
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
+class _Threads(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, _: int) -> tuple[int, str]:
+        return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
+
+
+def test_threads_are_set_in_a_spawned_worker() -> None:
+    loader = target(num_workers=1, multiprocessing_context="spawn")
+    KNOBS["worker-threads"].apply(loader, 3)
+    setup = Setup(loader.setups, None)
+    ((threads, variable),) = DataLoader(
+        _Threads(), num_workers=1, multiprocessing_context="spawn", worker_init_fn=setup
+    )
+    assert (int(threads), variable) == (3, ("3",))
 
 
 class _Pinned:

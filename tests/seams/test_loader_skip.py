@@ -58,7 +58,9 @@ def test_torn_samples_are_left_out_and_told(
 ) -> None:
     dataset = kind(tmp_path, torn=(1, 8, 9, 10, 11))
     with skipping(5) as fitter:
-        found = rows(DataLoader(dataset, batch_size=4, num_workers=workers))
+        loader = DataLoader(dataset, batch_size=4, num_workers=workers)
+        found = rows(loader)
+        assert rows(loader) == found, "a sample that is met again counts once"
     assert found == [[0, 2, 3], [4, 5, 6, 7]], "a batch of which nothing is left is passed over"
     assert fitter.notes["skipped_samples"] == {"count": 5, "first": [1, 8, 9, 10, 11]}
     told = capfd.readouterr().err

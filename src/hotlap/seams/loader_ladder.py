@@ -190,8 +190,8 @@ class Ladder:
                 return
             try:
                 with self._deaths.end_waiting(iterator):
-                    if watch.gone or any(worker.exitcode for worker in iterator._workers):
-                        raise GoneError("a DataLoader worker died")
+                    if watch.gone or any(worker.exitcode for worker in iterator._workers) or _mute(iterator):
+                        raise GoneError("a DataLoader worker died, or cannot be told to end")
                     original(iterator)
             except GoneError:  # and may have taken a lock along that torch would wait for
                 abandon(iterator)
@@ -269,6 +269,12 @@ def _watch(iterator: Any) -> Watch | None:
 def _forget_arrived(iterator: Any, watch: Watch) -> None:
     for task in [task for task in watch.drawn if task not in iterator._task_info]:
         del watch.drawn[task]
+
+
+def _mute(iterator: Any) -> bool:
+    """Whether its queues no longer send: of garbage, Python ends them first, and torch waits 5 s for each worker."""
+    closing = (getattr(queue, "_close", None) for queue in iterator._index_queues)
+    return any(each is not None and not each.still_active() for each in closing)
 
 
 def _leaving() -> bool:

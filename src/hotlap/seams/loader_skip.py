@@ -50,20 +50,28 @@ class _Lessened:
 
 
 class _Count:
+    """Of samples, not of times: one that is torn is met again in every epoch."""
+
     def __init__(self, fitter: Fitter, most: int) -> None:
         self._fitter, self._most = fitter, most
-        self._indices: list[Any] = []
+        self._met: dict[tuple[int, str], Any] = {}  # by dataset and index
 
-    def add(self, lessened: _Lessened) -> None:
+    def add(self, lessened: _Lessened, dataset: Any) -> None:
         for index, error in lessened.bad:
-            if len(self._indices) >= self._most or (lessened.empty and _ranks() > 1):
+            key = id(dataset), repr(index)
+            new = key not in self._met
+            if (new and len(self._met) >= self._most) or (lessened.empty and _ranks() > 1):
                 error.reraise()  # type: ignore[no-untyped-call]
-            self._indices.append(index)
-            count = f"{len(self._indices)} of at most {self._most}"
-            why = f"{error.exc_type.__name__} while it was read"
-            print(f"hotlap: sample {index} was left out ({count}): {why}", file=sys.stderr, flush=True)
-        told = [each if isinstance(each, int) else str(each) for each in self._indices[:_MOST_TOLD]]
-        self._fitter.note("skipped_samples", {"count": len(self._indices), "first": told})
+            if new:
+                self._met[key] = index
+                self._tell(index, error)
+
+    def _tell(self, index: Any, error: ExceptionWrapper) -> None:
+        count = f"{len(self._met)} of at most {self._most}"
+        why = f"{error.exc_type.__name__} while it was read"
+        print(f"hotlap: sample {index} was left out ({count}): {why}", file=sys.stderr, flush=True)
+        told = [each if isinstance(each, int) else str(each) for each in self._met.values()]
+        self._fitter.note("skipped_samples", {"count": len(told), "first": told[:_MOST_TOLD]})
 
 
 def _around_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,7 +114,7 @@ def _around_next(count: _Count, original: Callable[..., Any]) -> Callable[..., A
     @functools.wraps(original)
     def given(self: Any) -> Any:
         while isinstance(data := original(self), _Lessened):
-            count.add(data)
+            count.add(data, self._dataset)
             if not data.empty:
                 return data.batch
         return data
