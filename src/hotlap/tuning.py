@@ -22,12 +22,14 @@ from hotlap.judge.gain import break_even, gain_of, rule
 from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
 from hotlap.launch import runfolder
 from hotlap.launch.process import Signals
+from hotlap.measure.contest import Variant, contest
 from hotlap.measure.duel import duel, run_trial
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import _collect
 from hotlap.ports.knob import Knob, Numerics
 from hotlap.propose.search import Candidate, Wish, candidates
+from hotlap.report.comparison import comparison_view
 from hotlap.seams.plan_file import write_plan
 from hotlap.stats.compare import pooled
 
@@ -94,6 +96,8 @@ class Search:
         known = self.ledger.rates(none)
         for _ in range(max(1, _BASELINES - len(known))):
             trial, seen = run_trial(self.bench, self.ledger, none, self.said.trial)
+            if trial.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt
             if trial.figures is None:
                 raise JobError(
                     f"the job did not train by itself: {trial.reason}.", "run it without hotlap first"
@@ -330,3 +334,42 @@ def _slower(gain: Gain | None) -> str:
 def _host_name(host: Host) -> str:
     gpus = ", ".join(gpu.name for gpu in host.gpus) or "no GPU"
     return f"{host.cores} cores, {gpus}"
+
+
+def compare(
+    variants: Sequence[Variant],
+    steps: int,
+    rounds: int,
+    out: str | None,
+    told: Callable[[Variant, Trial], None],
+) -> dict[str, Any]:
+    """The view of a comparison, the first variant being what the others are held against."""
+    from hotlap.launch.host import inspect_host
+
+    folder = Path(out or f"{runfolder.HOME}/compare")
+    folder.mkdir(parents=True, exist_ok=True)
+    with Signals() as signals:
+        bench = Bench(variants[0].job, folder.resolve(), _collect, signals, steps)
+        held = contest(bench, variants, rounds, told)
+    if held.interrupted and not held.trials:
+        raise KeyboardInterrupt
+    ratios = {each.name: held.ratio(each.name) for each in variants[1:]}
+    known = {name: (each.value, each.low, each.high) if each else None for name, each in ratios.items()}
+    command = " / ".join(dict.fromkeys(each.job.shown for each in variants))
+    return comparison_view(_host_name(inspect_host()), command, held.trials, known)
+
+
+def plan_named(name: str, job: Job) -> Plan:
+    """`none`, a preset, or a plan's file."""
+    from hotlap.launch.runfolder import profile_of
+    from hotlap.pipeline import propose
+    from hotlap.propose.presets import PRESETS
+    from hotlap.seams.catalogue import all_knobs
+    from hotlap.seams.plan_file import read_plan
+
+    if name == "none":
+        return Plan()
+    knobs = all_knobs()
+    if name in PRESETS and not Path(name).exists():
+        return propose(name, profile_of(job), knobs, set()).plan
+    return read_plan(Path(name), knobs)

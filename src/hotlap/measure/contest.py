@@ -1,0 +1,82 @@
+"""Several variants of a job in turn (A B C, C B A, ...), each in fresh processes, until all intervals are narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hotlap.facts.job import Job
+from hotlap.facts.plan import Plan
+from hotlap.facts.trial import Status, Trial
+from hotlap.measure.runner import Bench
+from hotlap.stats.compare import Ratio, pooled, ratio
+
+CONFIDENCE = 0.99  # a job that is compared with itself must hardly ever be called faster or slower
+NARROW = 0.03  # half the interval: who wants less must ask for more rounds
+LEAST_ROUNDS = 4
+DISTURBED = 0.5  # cores in use by others: such a round is repeated once
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A job under a plan, by the name that the user gave it."""
+
+    name: str
+    job: Job
+    plan: Plan
+
+
+@dataclass
+class Contest:
+    """The trials of each variant by name; the first variant is what the others are compared with."""
+
+    variants: Sequence[Variant]
+    trials: dict[str, list[Trial]] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def rates(self, name: str) -> list[float]:
+        done = [trial.figures for trial in self.trials.get(name, ()) if trial.status is Status.DONE]
+        return [figures.throughput for figures in done if figures is not None]
+
+    def ratio(self, name: str) -> Ratio | None:
+        """Against the first variant; None where one of them did not run twice."""
+        first, other = self.rates(self.variants[0].name), self.rates(name)
+        if min(len(first), len(other)) < 2:
+            return None
+        scatter = pooled([self.rates(each.name) for each in self.variants])
+        return ratio(first, other, confidence=CONFIDENCE, scatter=scatter)
+
+    @property
+    def narrow(self) -> bool:
+        ratios = [self.ratio(each.name) for each in self.variants[1:]]
+        return all(each is None or (each.high - each.low) / 2 <= NARROW * each.value for each in ratios)
+
+
+def contest(
+    bench: Bench, variants: Sequence[Variant], rounds: int, told: Callable[[Variant, Trial], None]
+) -> Contest:
+    """Run rounds until every interval is narrow, or the rounds are over. A variant that fails is left out."""
+    held = Contest(variants)
+    number, failed = 0, set[str]()
+    for turn in range(rounds):
+        for variant in variants if turn % 2 == 0 else reversed(variants):
+            if variant.name in failed:
+                continue
+            number += 1
+            trial = _undisturbed(replace(bench, job=variant.job), number, variant)
+            if trial.status is Status.INTERRUPTED:
+                held.interrupted = True
+                return held
+            held.trials.setdefault(variant.name, []).append(trial)
+            told(variant, trial)
+            if trial.figures is None:
+                failed.add(variant.name)
+        if variants[0].name in failed or (turn + 1 >= LEAST_ROUNDS and held.narrow):
+            break
+    return held
+
+
+def _undisturbed(bench: Bench, number: int, variant: Variant) -> Trial:
+    trial, _ = bench.trial(number, variant.plan)
+    foreign = trial.figures.foreign_cores if trial.figures else None
+    return bench.trial(number, variant.plan)[0] if foreign is not None and foreign > DISTURBED else trial
