@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from hotlap.ports.target import Trainer
 from hotlap.probe import boundary
 from hotlap.seams.compute_ladder import Ladder
 from hotlap.seams.late_flags import LateFlags
@@ -192,23 +193,43 @@ def test_ranks_do_not_part_ways(fit_compute, train, monkeypatch, own_nan):
     assert downs(fitter) == []
 
 
-def test_a_framework_that_has_taken_the_precision(fit_compute, train):
-    """Its autocast is lowered where it is entered; its own scaler leaves the step out, so backward is not dropped."""
+class Framework(Faulty):
+    """Autocasts by itself, as it was told to."""
 
-    class Framework(Faulty):
-        def __call__(self, x):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                self.met = torch.is_autocast_enabled("cpu")
-                return super().__call__(x).float()
+    def __call__(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.met = torch.is_autocast_enabled("cpu")
+            return super().__call__(x).float()
 
-    fitter = fit_compute(precision="bf16-mixed")
-    from hotlap.ports.target import Trainer
 
+def taken(fitter):
     fitter.trainer(Trainer("framework", {"precision": lambda setting: lambda: None}))
-    done = train(lambda: Framework(lambda h: beyond_16_bits(h)), steps=6)
-    assert [each[:3] for each in downs(fitter)] == [("bf16-mixed", "32", PLANTED)]
+    return fitter
+
+
+@pytest.mark.parametrize("fault", [beyond_16_bits, gradients_beyond])
+def test_a_framework_that_has_taken_the_precision(fit_compute, train, fault):
+    """Its autocast is lowered where it is entered."""
+    fitter = taken(fit_compute(precision="bf16-mixed"))
+    done = train(lambda: Framework(fault), steps=8)
+    assert [each[:2] for each in downs(fitter)] == [("bf16-mixed", "32")]
     assert done.net.met is False
-    boundary.faults.clear()  # its parameters are broken: this framework has no scaler
+    assert not broken(done.net)
+
+
+def test_a_frameworks_own_scaler_gets_its_gradients(fit_compute):
+    """It leaves the step out by itself, and would fail without gradients to look at."""
+    fitter = taken(fit_compute(precision="bf16-mixed"))
+    torch.manual_seed(0)
+    net, scaler, x = Framework(beyond_16_bits), torch.amp.GradScaler("cpu"), torch.randn(16, 8)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(PLANTED + 2):
+        sgd.zero_grad()
+        scaler.scale(net(x).square().mean()).backward()
+        scaler.step(sgd)
+        scaler.update()
+    assert [each[:2] for each in downs(fitter)] == [("bf16-mixed", "32")]
+    assert not broken(net)
 
 
 def test_it_watches_only_where_numbers_may_change(fit_compute):

@@ -7,6 +7,7 @@ is read a step later, when it has come by itself: nothing here waits for the dev
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import weakref
@@ -107,7 +108,7 @@ class Ladder:
         return False
 
     def _step_begins(self, _: Any) -> None:
-        if self._lowered and not self._fitter.has_taken(PRECISION) and not _distributed():
+        if self._lowered and not _distributed():
             self._keeper.look(self._live(), list(self._training.optimizers), self._step)
             if self._seen_finite == self._step:  # not where a closure computes the loss inside of the step
                 self._keeper.confirm(self._step)
@@ -115,21 +116,21 @@ class Ladder:
     # -- what is done about it -----------------------------------------------------------------------------------
 
     def _mended(self, step: int) -> bool:
-        """Goes one precision lower. False where a framework has it, whose own scaler leaves such a step out."""
+        """Goes one precision lower. False where a GradScaler is in use: it leaves the step out, and wants gradients."""
         before, reason = self._fitter.settings[PRECISION], "the loss is not finite"
         after = _supported(_LOWER[before], self._live())
-        if self._fitter.has_taken(PRECISION):
-            self._autocasts.lower_to(after)
-            self._fitter.stepped_down(StepDown(PRECISION, before, after, reason, step))
-            return False
         good = self._keeper.good
         self._keeper.forget()
         broken = good.restore() if good is not None else not finite_parameters(self._live())
         if broken and good is None:
             reason += ", and there was no room to keep an earlier state, so its parameters are not either"
         lost = self._step - good.step if broken and good is not None else 0
-        self.step_down(PRECISION, after, reason, step=step, lost=lost)
-        return True
+        if self._fitter.has_taken(PRECISION):
+            self._autocasts.lower_to(after)
+            self._fitter.stepped_down(StepDown(PRECISION, before, after, reason, step, lost))
+        else:
+            self.step_down(PRECISION, after, reason, step=step, lost=lost)
+        return not _scaler_in_use()
 
     def _overflows(self, reason: str) -> None:
         """The gradients of one step after the other, at whatever scale; no such step was made, so nothing is broken."""
@@ -161,6 +162,13 @@ def _supported(setting: str, modules: list[Any]) -> str:
     on_cuda = any(each.is_cuda for module in modules for each in module.parameters())
     emulated = on_cuda and not torch.cuda.is_bf16_supported(including_emulation=False)
     return FULL if setting == "bf16-mixed" and emulated else setting
+
+
+def _scaler_in_use() -> bool:
+    """Looked for among all objects, which takes a moment: a fault comes once or twice in a run."""
+    # By type: isinstance would ask each object for its class, which some answer with a warning.
+    scalers = [each for each in gc.get_objects() if issubclass(type(each), torch.amp.GradScaler)]
+    return any(each.is_enabled() for each in scalers)
 
 
 def _distributed() -> bool:
