@@ -1,0 +1,51 @@
+"""How much faster, and what becomes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hotlap.facts.diagnosis import Interval
+from hotlap.facts.trial import Figures
+from hotlap.facts.verdict import Gain, Ruling
+from hotlap.judge.gain import break_even, gain_of, rule
+from hotlap.stats.compare import Scatter
+
+
+def figures(step_ms, compile_s=0.0, samples=None):
+    return Figures(1e3 / step_ms, "steps", step_ms, 0.0, samples, None, 1.0, compile_s, 1.0, None, 50)
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        (None, Ruling.UNDECIDED),
+        (Gain(0.5, Interval(0.4, 0.6)), Ruling.KEEP),
+        (Gain(0.5, Interval(-0.1, 1.5)), Ruling.UNDECIDED),
+        (Gain(0.02, Interval(0.01, 0.025)), Ruling.DROP),
+        (Gain(-0.2, Interval(-0.3, -0.1)), Ruling.DROP),
+    ],
+)
+def test_what_becomes_of_a_gain(gain, expected):
+    assert rule(gain) is expected
+
+
+def test_a_single_run_of_each_says_nothing_unless_the_scatter_is_known():
+    assert gain_of([100.0], [150.0], None, final=True) is None
+    known = gain_of([100.0], [150.0], Scatter(0.0004, 6), final=True)
+    assert known.value == pytest.approx(0.5)
+    assert 0.35 < known.interval.low < known.value < known.interval.high < 0.7
+
+
+def test_who_may_look_again_is_asked_for_more():
+    looks = [gain_of([100, 101, 99], [110, 111, 109], None, final=final) for final in (False, True)]
+    assert looks[0].interval.low < looks[1].interval.low
+
+
+def test_steps_until_compiling_is_paid_back():
+    assert break_even(figures(10.0), figures(8.0, compile_s=4.0)) == 2000
+    assert break_even(figures(10.0), figures(11.0, compile_s=4.0)) is None
+    assert break_even(figures(10.0), figures(8.0)) is None
+
+
+def test_a_larger_batch_is_paid_back_by_samples():
+    assert break_even(figures(10.0, samples=8), figures(16.0, compile_s=2.0, samples=16)) == 1000

@@ -1,0 +1,140 @@
+"""The guard, from made-up witnesses: what is the same, what is not, and what a few steps cannot tell."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+from hotlap.facts.verdict import Sameness
+from hotlap.facts.witness import Witness
+from hotlap.judge.guard import bitwise, close, first_difference, level
+
+STEPS = 20
+
+
+def witness(seed=0, shift=0.0, pace=1.0, way=1.0, steps=STEPS, batch=8, noise=0.02):
+    """A falling loss. `shift` raises it, `pace` makes it fall faster, `way` is how far the parameters go."""
+    draw = random.Random(seed)
+    level = 2.0 + 0.3 * draw.gauss(0, 1)
+    losses = [
+        level * math.exp(-0.05 * pace * step) + shift + noise * draw.gauss(0, 1) for step in range(steps)
+    ]
+    heading = [draw.gauss(0, 1) for _ in range(4)]
+    sketches = [tuple(way * turn * (step + 1) for turn in heading) for step in range(steps)]
+    return Witness(
+        seed=seed,
+        losses=tuple(losses),
+        samples=tuple(batch * (step + 1) for step in range(steps)),
+        batches=tuple(f"{seed}-{step}" for step in range(steps)),
+        start=(0.0,) * 4,
+        sketches=tuple(sketches),
+        parameters=f"{seed}{way}",
+        generators=f"{seed}",
+        steps=steps,
+    )
+
+
+def seeds(**changes):
+    return [witness(seed, **changes) for seed in range(3)]
+
+
+def test_bit_equal_runs_are_the_same():
+    found = bitwise([witness(), witness()], [witness()])
+    assert found.sameness is Sameness.SAME
+    assert str(STEPS) in found.reason
+
+
+def test_a_loader_that_repeats_samples_is_caught():
+    one = witness()
+    repeated = replace(one, batches=(*one.batches[:5], one.batches[4], *one.batches[6:]))
+    found = bitwise([one, one], [repeated])
+    assert found.sameness is Sameness.DIFFERENT
+    assert "batches (from number 6)" in found.reason
+
+
+def test_an_optimizer_that_drops_updates_is_caught_bit_by_bit():
+    found = bitwise([witness(), witness()], [replace(witness(), parameters="other")])
+    assert found.sameness is Sameness.DIFFERENT
+    assert "parameters" in found.reason
+
+
+def test_random_numbers_that_move_are_caught():
+    assert "random numbers" in first_difference(witness(), replace(witness(), generators="moved"))
+
+
+def test_a_script_that_differs_from_itself_cannot_be_judged_by_bits():
+    found = bitwise([witness(), replace(witness(), parameters="other")], [witness()])
+    assert found.sameness is Sameness.NOT_DECIDED
+    assert "script itself" in found.reason
+
+
+def test_two_losses_that_are_not_a_number_are_equal():
+    nan = replace(witness(), losses=(math.nan,) * STEPS)
+    assert first_difference(nan, replace(nan, losses=(float("nan"),) * STEPS)) == ""
+
+
+def test_rounding_that_stays_within_chance_is_the_same():
+    found = close(seeds(), seeds(shift=0.001), "rounding")
+    assert found.sameness is Sameness.SAME
+    assert found.seeds == 3
+
+
+def test_a_loss_that_is_higher_than_chance_makes_it_is_different():
+    found = close(seeds(), seeds(shift=3.0), "rounding")
+    assert found.sameness is Sameness.DIFFERENT
+
+
+def test_updates_that_underflow_are_caught_though_the_loss_hardly_shows_it():
+    found = close(seeds(), seeds(way=0.1), "rounding")
+    assert found.sameness is Sameness.DIFFERENT
+
+
+def test_a_path_that_leads_elsewhere_is_no_rounding():
+    found = close(seeds(), seeds(way=-1.0), "rounding")
+    assert found.sameness is Sameness.DIFFERENT
+    assert "apart" in found.reason
+
+
+def test_a_loss_that_stops_being_finite_is_different_and_names_where():
+    broken = [replace(each, losses=(*each.losses[:7], math.nan, *each.losses[8:])) for each in seeds()]
+    found = close(seeds(), broken, "rounding")
+    assert found.sameness is Sameness.DIFFERENT
+    assert "number 8" in found.reason
+
+
+def test_too_few_seeds_decide_nothing():
+    found = close(seeds()[:2], seeds()[:2], "rounding")
+    assert found.sameness is Sameness.NOT_DECIDED
+
+
+def test_a_wide_scatter_decides_nothing():
+    base = seeds()
+    other = [
+        replace(each, losses=tuple(loss + (seed - 1) * 2.0 for loss in each.losses))
+        for seed, each in enumerate(base)
+    ]
+    assert close(base, other, "statistical").sameness is Sameness.NOT_DECIDED
+
+
+def test_another_batch_size_is_compared_at_equal_samples():
+    """Twice the batch makes half the steps: step by step it looks slower to learn, by samples it is not."""
+    half = [
+        replace(
+            each,
+            losses=each.losses[1::2],
+            samples=each.samples[1::2],
+            sketches=each.sketches[1::2],
+            steps=STEPS // 2,
+        )
+        for each in seeds()
+    ]
+    found = close(seeds(), half, "statistical")
+    assert found.sameness is Sameness.SAME
+    assert "not known" in found.reason
+
+
+def test_the_level_is_of_the_later_half_of_the_samples():
+    one = witness(noise=0.0)
+    assert math.isclose(level(one, 8 * STEPS), sum(one.losses[STEPS // 2 :]) / (STEPS // 2))
+    assert level(one, 8 * 4) > level(one, 8 * STEPS)
