@@ -61,7 +61,7 @@ def read_seal(folder: Path) -> Seal | None:
         stored = plain.pop("seal", None)
     except FileNotFoundError:
         return None
-    except (ValueError, OSError, AttributeError) as error:
+    except (ValueError, OSError, AttributeError, TypeError) as error:
         raise FactError(
             f"{path} cannot be read: {error}.", "copy the folder again, or pack it again"
         ) from None

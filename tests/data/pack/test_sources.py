@@ -199,7 +199,7 @@ def empty_flac(speech):
 
 def missing_sound(speech):
     (speech / "clips/s.8.wav").unlink()
-    return speech, "s.8.wav, which cannot be read: No such file"
+    return speech, "s.8.wav cannot be read: No such file"
 
 
 def torn_line(speech):

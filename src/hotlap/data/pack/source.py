@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,9 +68,19 @@ def files_fingerprint(paths: Iterable[Path]) -> str:
     """Of names, sizes and times of change."""
     digest = hashlib.sha256()
     for path in paths:
-        stamp = path.stat()
+        stamp = stat_of(path)
         digest.update(f"{path}\0{stamp.st_size}\0{stamp.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
+
+
+def stat_of(path: Path) -> os.stat_result:
+    """Size and time of change; a file that is named but not there is told."""
+    try:
+        return path.stat()
+    except OSError as error:
+        raise SampleError(
+            f"{path} cannot be read: {error.strerror}.", "restore the file or leave it out"
+        ) from None
 
 
 def no_arguments(name: str, arguments: Arguments) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, unique_keys
+from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, stat_of, unique_keys
 from hotlap.data.samples import Fields, SampleError
 
 _SUFFIXES = (".npy", ".npz", ".mat")
@@ -48,7 +48,7 @@ class Arrays(Source):
         return str(self._paths[index]) if self._table is None else f"row {index} of {self._root}"
 
     def sizes(self) -> Sequence[int] | None:
-        return None if self._table is not None else [path.stat().st_size for path in self._paths]
+        return None if self._table is not None else [stat_of(path).st_size for path in self._paths]
 
     def fingerprint(self) -> str:
         return files_fingerprint(self._paths)

@@ -12,7 +12,15 @@ from typing import Any
 from hotlap.data.decode import SOUNDS
 from hotlap.data.decode_audio import cut, duration_of
 from hotlap.data.pack.intact import check_intact
-from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, read_file, unique_keys
+from hotlap.data.pack.source import (
+    Arguments,
+    Source,
+    files_fingerprint,
+    no_arguments,
+    read_file,
+    stat_of,
+    unique_keys,
+)
 from hotlap.data.samples import Fields, SampleError
 
 
@@ -59,11 +67,7 @@ class Manifest(Source):
         return str(self._sound(index))
 
     def sizes(self) -> Sequence[int]:
-        try:
-            return [self._sound(index).stat().st_size for index in range(len(self._entries))]
-        except OSError as error:
-            what = f"{self._path} names {error.filename}, which cannot be read: {error.strerror}."
-            raise SampleError(what, "restore the file or take its line out of the manifest") from None
+        return [stat_of(self._sound(index)).st_size for index in range(len(self._entries))]
 
     def fingerprint(self) -> str:
         sounds = files_fingerprint(self._sound(index) for index in range(len(self._entries)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.data.pack.intact import check_intact
-from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, read_file
+from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, read_file, stat_of
 from hotlap.data.samples import Fields, SampleError
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ class NuScenes(Source):
 
     def sizes(self) -> Sequence[int]:
         return [
-            sum((self._root / row["filename"]).stat().st_size for row in self._frames.get(token, []))
+            sum(stat_of(self._root / row["filename"]).st_size for row in self._frames.get(token, []))
             for token in self.keys
         ]
 

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from hotlap.data.decode import PICTURES
 from hotlap.data.pack.intact import check_intact
-from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, read_file, unique_keys
+from hotlap.data.pack.source import (
+    Arguments,
+    Source,
+    files_fingerprint,
+    no_arguments,
+    read_file,
+    stat_of,
+    unique_keys,
+)
 from hotlap.data.samples import Fields
 
 
@@ -46,7 +54,7 @@ class Pictures(Source):
         return str(self._root / self._names[index])
 
     def sizes(self) -> Sequence[int]:
-        return [(self._root / each).stat().st_size for each in self._names]
+        return [stat_of(self._root / each).st_size for each in self._names]
 
     def fingerprint(self) -> str:
         return files_fingerprint(self._root / each for each in self._names)
