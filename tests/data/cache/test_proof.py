@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, TensorDataset
 
 from hotlap.data import CannotCacheError, materialise
-from hotlap.data.cache import budget, proof, rng
+from hotlap.data.cache import budget, child, proof, rng
 from hotlap.data.cache.source import source_of
 
 GENERATOR = np.random.default_rng(3)
@@ -199,3 +199,33 @@ def test_an_item_that_never_comes_is_given_up(made, monkeypatch):
 def test_a_list_is_a_dataset_too(require_equal):
     items = [(torch.tensor([index]), index) for index in range(20)]
     require_equal(items, materialise(items))
+
+
+def test_items_that_depend_on_the_number_of_threads_are_refused(made):
+    """A long sum is rounded differently by two threads. The parent's own threads have worked before the fork."""
+    values = torch.sin(torch.arange(1_000_001.0))
+    threads = torch.get_num_threads()
+    try:
+        sums = set()
+        for each in (1, 2):
+            torch.set_num_threads(each)
+            sums.add(float(values.sum()))
+        if len(sums) == 1:
+            pytest.skip("both sums are rounded alike on this machine")
+        with pytest.raises(CannotCacheError, match="is another one when torch computes it with 2 threads"):
+            materialise(made(lambda index: values.sum() + index))
+        torch.set_num_threads(1)
+        assert float(materialise(made(lambda index: values.sum() + index))[3]) == float(values.sum() + 3)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_where_processes_are_spawned(monkeypatch):
+    """The dataset goes over by pickle; what cannot be pickled is refused."""
+    monkeypatch.setattr(child, "start_method", lambda: "spawn")
+    dataset = ConcatDataset([TensorDataset(torch.arange(6.0)), TensorDataset(torch.zeros(3))])
+    source, _ = source_of(dataset)
+    seen = child.call(source, 5, 120.0, proof.look, [0, 4, 8], False)
+    assert seen.digests[4] == proof.digest(dataset[4])[0] and len(seen.digests) == 3
+    with pytest.raises(CannotCacheError, match="no other process could be started for it"):
+        child.call(source_of([lambda: 1])[0], 5, 120.0, proof.look, [0], False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any, BinaryIO
@@ -124,11 +125,12 @@ def _build(
     chunks = _chunks(source.count, chunk_items(proof))
     columns = [Column(leaf, mode) for leaf, mode in zip(leaves_of(layout.shape), layout.modes, strict=True)]
     files: dict[str, witnesses.Witness] = {}
-    try:
+    with ExitStack() as stack:
         for number, part, name in layout.parts():
-            columns[number].files[part] = drawer.create(name)
+            columns[number].files[part] = stack.enter_context(drawer.create(name))
         written = 0
-        for chunk, (first, last) in zip(_fetched(source, proof, layout, chunks), chunks, strict=True):
+        made = stack.enter_context(closing(_fetched(source, proof, layout, chunks)))
+        for chunk, (first, last) in zip(made, chunks, strict=True):
             if chunk.wider is not None:
                 return chunk.wider
             written += sum(column.append(block) for column, block in zip(columns, chunk.blocks, strict=True))
@@ -136,15 +138,13 @@ def _build(
                 raise CannotCacheError(f"items {first} and before take more than {size(most_bytes)}")
             files = {each[0]: each for each in chunk.files} | files  # the first look at a file counts
             advance(last - first)
-    finally:
-        for column in columns:
-            for file in column.files.values():
-                file.close()
     sums = {name: columns[number].sums.get(part, 0) for number, part, name in layout.parts()}
     return Built(layout, sums, list(files.values()))
 
 
-def _fetched(source: Source, proof: Proof, layout: Layout, chunks: list[tuple[int, int]]) -> Iterator[Chunk]:
+def _fetched(
+    source: Source, proof: Proof, layout: Layout, chunks: list[tuple[int, int]]
+) -> Generator[Chunk, None, None]:
     """The chunks in order, made by several processes; none gets far ahead of the one that is waited for."""
     positions = witnesses.positions()
     children = [Child(source, 41 + number) for number in range(_processes(source, proof, len(chunks)))]

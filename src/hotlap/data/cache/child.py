@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import traceback
@@ -25,14 +26,17 @@ LOOKS_FOR_PARENT_S = 1.0
 ENDS_WITHIN_S = 5.0
 
 
+class LateError(CannotCacheError):
+    """Nothing came in time."""
+
+
 class Child:
     """Answers calls of `function(subject, *args)`, one after the other. The subject comes over by fork if possible."""
 
     def __init__(self, subject: Any, seed: int) -> None:
         if multiprocessing.current_process().daemon:
             raise CannotCacheError("this process is a daemon, which may not start others")
-        forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"
-        context = multiprocessing.get_context("fork" if forks else "spawn")
+        context = multiprocessing.get_context(start_method())
         self.connection, theirs = context.Pipe()
         self.process = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=(theirs, subject, seed, os.getpid()), daemon=True
@@ -43,7 +47,7 @@ class Child:
                     "ignore", DeprecationWarning
                 )  # of fork beside threads, as DataLoader's own
                 self.process.start()
-        except (AttributeError, TypeError, OSError) as fault:
+        except (AttributeError, TypeError, OSError, pickle.PicklingError) as fault:
             raise CannotCacheError(f"no other process could be started for it ({fault})") from fault
         theirs.close()
 
@@ -54,7 +58,7 @@ class Child:
     def answer(self, within_s: float) -> Any:
         """What the call gave; raises what it raised, where that is a refusal."""
         if not self.connection.poll(within_s):
-            raise CannotCacheError(f"items did not arrive within {within_s:.0f} s from another process")
+            raise LateError(f"items did not arrive within {within_s:.0f} s from another process")
         try:
             worked, result = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -73,6 +77,11 @@ class Child:
             self.process.kill()
             self.process.join()
         self.process.close()
+
+
+def start_method() -> str:
+    """Elsewhere a forked process may not use what the system's libraries have started."""
+    return "fork" if sys.platform == "linux" else "spawn"
 
 
 def call(subject: Any, seed: int, within_s: float, function: Callable[..., Any], *args: Any) -> Any:

@@ -8,10 +8,13 @@ time, yet the script's random numbers would go on differently without it.
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from hotlap.data.cache import child, live, rng, witnesses
 from hotlap.data.cache.encode import raw, slide_share
@@ -24,6 +27,7 @@ PAIRS = 4  # places at which two items in a row are looked at
 ENOUGH_S = 2.0  # of fetching in one pass: slow items are not all waited for
 LEAST = 4  # samples, however slow
 PATIENCE_S = 120.0
+THREADS_PATIENCE_S = 10.0
 
 Fetch = Callable[[int], Any]
 
@@ -86,9 +90,10 @@ def _prove(source: Source, lives: bool) -> Proof:
     try:
         first: Look = child.call(source, 7, PATIENCE_S, look_twice, rows, lives)
         other: Look = child.call(source, 19, PATIENCE_S, look, sorted(first.digests), lives)
+        _require_equal(first, other, "in another process")
+        _require_any_threads(source, first, lives)
     finally:
         alone = witnesses.put_back(before)
-    _require_equal(first, other, "in another process")
     assert first.shape is not None
     count = len(first.digests)
     return Proof(
@@ -100,6 +105,41 @@ def _prove(source: Source, lives: bool) -> Proof:
         lives,
         alone,
     )
+
+
+def _require_any_threads(source: Source, seen: Look, lives: bool) -> None:
+    """Items are kept as one thread computes them; the script's own process may have more."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return
+    rows = list(seen.digests)[:LEAST]
+    try:
+        many: Look = child.call(
+            source, 23, THREADS_PATIENCE_S + 4 * seen.seconds, look_with, rows, lives, threads
+        )
+    except child.LateError:  # threads and forks do not go together everywhere
+        return
+    _require_equal(seen, many, f"when torch computes it with {threads} threads")
+
+
+def look_with(source: Source, rows: Sequence[int], lives: bool, threads: int) -> Look:
+    """In a child: as a process with this many threads does it. The threads of the parent did not come over by the fork,
+    but a new thread starts its own."""
+    found: list[Look | BaseException] = []
+
+    def run() -> None:
+        torch.set_num_threads(threads)
+        try:
+            found.append(look(source, rows, lives))
+        except BaseException as fault:
+            found.append(fault)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
 
 
 def samples(count: int) -> list[int]:

@@ -61,10 +61,11 @@ class Kept:
         return number if self.places is None else int(self.places[number])
 
     def rows(self, indices: Any) -> Rows | None:
-        try:
-            numbers = np.fromiter(indices, np.int64, len(indices))
-        except (TypeError, ValueError):
-            return None
+        """None where one of them is no number of an item."""
+        if not set(map(type, indices)) <= {int}:
+            found = [self.row(index) for index in indices]
+            return None if None in found or not found else np.array(found, np.int64)
+        numbers = np.fromiter(indices, np.int64, len(indices))
         count = self.store.layout.count if self.places is None else len(self.places)
         if not len(numbers) or numbers.min() < 0 or numbers.max() >= count:
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 Witness = tuple[str, int, int]  # path, size, time of the last change in ns
 
+_OWN = Path("/proc/self/fd")
 _seen: dict[str, Witness] = {}
 _hooked: list[int] = []  # the process that listens
 
@@ -89,8 +89,12 @@ def _held_open() -> list[str]:
 
 def _descriptors() -> list[tuple[int, str]]:
     """Plain files that this process has open for reading alone, where the system tells."""
+    if not _OWN.is_dir():
+        return []
+    import fcntl  # not on every system
+
     found = []
-    for link in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").is_dir() else ():
+    for link in _OWN.iterdir():
         try:
             target = str(link.readlink())
             plain = stat.S_ISREG(os.fstat(int(link.name)).st_mode)
