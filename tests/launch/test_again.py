@@ -3,7 +3,7 @@
 import pytest
 
 from hotlap.facts.plan import Plan
-from hotlap.launch.again import corrected, settled, steps_down
+from hotlap.launch.again import corrected, left_alone, settled, steps_down
 from hotlap.launch.process import Outcome
 from hotlap.seams.record import Record
 
@@ -13,7 +13,7 @@ OUT_OF_MEMORY = {"fault": {"kind": "out-of-memory", "step": 3}}
 
 
 def record(steps=3, **notes):
-    return Record(1, 0, steps=steps, notes=notes)
+    return Record(1, 0, steps=steps, notes={"optimizers": ["SGD"], **notes})
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,31 @@ def test_the_micro_batch_shrinks_and_the_effective_batch_stays(batch, plan, smal
     assert smaller * accumulate == batch * plan.get("accumulate", 1)
 
 
+@pytest.mark.parametrize("notes", [{"fault": {"kind": "other", "step": 3}}, {}])
+def test_other_failures_are_the_scripts_own(notes):
+    records = [record(batch=64, **notes)]
+    assert corrected(CRASHED, Plan(), records) is None
+    assert left_alone(CRASHED, Plan(), records) == ""
+
+
 @pytest.mark.parametrize(
-    ("outcome", "plan", "notes"),
+    ("plan", "notes", "reason"),
     [
-        (CRASHED, {}, {"batch": 64, "fault": {"kind": "other", "step": 3}}),
-        (CRASHED, {}, {"batch": 64}),
-        (CRASHED, {}, OUT_OF_MEMORY),  # no loader: there are no batches to make smaller
-        (CRASHED, {}, {"batch": 1, **OUT_OF_MEMORY}),
-        (CRASHED, {"batch-size": 32}, {"batch": 64, **OUT_OF_MEMORY}),  # the plan's size was not taken
+        ({}, {}, "no DataLoader"),
+        ({}, {"batch": 1}, "one sample"),
+        ({"batch-size": 32}, {"batch": 64}, "batches of 64 are not those of the plan"),
+        ({}, {"batch": 8, "optimizers": ["Adam", "SGD"]}, "the script has Adam, SGD"),
+        ({}, {"batch": 8, "optimizers": ["LBFGS"]}, "the script has LBFGS"),
+        ({}, {"batch": 8, "optimizers": []}, "no optimizer of torch"),
     ],
 )
-def test_other_failures_are_the_scripts_own(outcome, plan, notes):
-    assert corrected(outcome, Plan(plan), [record(**notes)]) is None
+def test_what_cannot_be_made_smaller_is_told(plan, notes, reason):
+    records = [record(**OUT_OF_MEMORY, **notes)]
+    assert corrected(CRASHED, Plan(plan), records) is None
+    assert "out of memory, and it is not started again" in left_alone(CRASHED, Plan(plan), records)
+    assert reason in left_alone(CRASHED, Plan(plan), records)
+    assert left_alone(Outcome(137, 1.0, 0, interrupted=True), Plan(plan), records) == ""
+    assert left_alone(Outcome(0, 1.0, 0), Plan(plan), records) == ""
 
 
 def test_a_kill_counts_as_out_of_memory():

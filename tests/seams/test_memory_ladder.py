@@ -1,5 +1,6 @@
 """What a training process writes down for the time when it is gone."""
 
+import gc
 import sys
 
 import pytest
@@ -52,7 +53,16 @@ def test_batches_are_noted_before_the_first_step_and_training_has_the_last_word(
     assert notes.notes == {"batch": 8}
     train(batch=2, steps=2)
     list(DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4))
-    assert notes.notes == {"batch": 2}
+    assert notes.notes == {"batch": 2, "optimizers": ["SGD"]}
+
+
+def test_optimizers_that_are_alive_are_named(notes):
+    weights = [torch.ones(2, requires_grad=True)]
+    kept = torch.optim.Adam(weights)
+    torch.optim.LBFGS(weights)
+    gc.collect()
+    also = torch.optim.SGD(weights)
+    assert notes.notes["optimizers"] == sorted(type(each).__name__ for each in (kept, also))
 
 
 def test_what_was_saved_and_loaded_is_noted_with_its_step(notes, tmp_path):

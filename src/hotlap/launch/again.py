@@ -24,7 +24,15 @@ _KILLED_CODE = 128 + signal.SIGKILL if hasattr(signal, "SIGKILL") else 137
 def corrected(outcome: Outcome, plan: Plan, records: Sequence[Record]) -> Plan | None:
     """The plan to start the job again with, one step down; None where nothing in the plan is to blame."""
     what = _out_of_memory(outcome, records)
-    return _smaller(plan, records, what) if what else None
+    return None if not what or _obstacle(plan, records) else _smaller(plan, records, what)
+
+
+def left_alone(outcome: Outcome, plan: Plan, records: Sequence[Record]) -> str:
+    """Why a job that ran out of memory is not started again; empty where it is, or where it failed otherwise."""
+    failed = outcome.exit_code and not outcome.interrupted
+    what = _out_of_memory(outcome, records) if failed else ""
+    obstacle = _obstacle(plan, records) if what else ""
+    return f"{what}, and it is not started again: {obstacle}" if obstacle else ""
 
 
 def steps_down(before: Plan, after: Plan, records: Sequence[Record]) -> list[StepDown]:
@@ -63,14 +71,28 @@ def _out_of_memory(outcome: Outcome, records: Sequence[Record]) -> str:
     return ""
 
 
+def _obstacle(plan: Plan, records: Sequence[Record]) -> str:
+    """What stands against smaller batches with the same effective batch."""
+    asked, batch, times = plan.settings.get(BATCH), _batch(plan, records), _times(plan)
+    optimizers: list[str] = max(
+        (record.notes.get("optimizers", []) for record in records), key=len, default=[]
+    )
+    if batch is None:
+        return "no DataLoader gives batches that could be made smaller"
+    if asked not in (None, batch):
+        return f"its batches of {batch} are not those of the plan, as batch-size could not act"
+    if len(optimizers) != 1 or "LBFGS" in optimizers:
+        has = f"has {', '.join(optimizers)}" if optimizers else "has no optimizer of torch"
+        return f"accumulate cannot keep the effective batch, as the script {has}"
+    if _next_whole(batch * times, times) is None:
+        return "batches of one sample cannot be made smaller; grad-checkpointing or precision may help"
+    return ""
+
+
 def _smaller(plan: Plan, records: Sequence[Record], what: str) -> Plan | None:
-    asked = plan.settings.get(BATCH)
-    batch = _noted(records, "batch") or asked
-    if not isinstance(batch, int) or asked not in (None, batch):
-        return None  # there are no batches, or their size is not the plan's to say
-    before = int(plan.settings.get(ACCUMULATE, 1))
-    times = _next_whole(batch * before, before)
-    if times is None:
+    batch, before = _batch(plan, records), _times(plan)
+    times = _next_whole(batch * before, before) if batch else None
+    if not batch or not times:
         return None
     changed = {BATCH: batch * before // times, ACCUMULATE: times}
     reasons = {
@@ -78,6 +100,15 @@ def _smaller(plan: Plan, records: Sequence[Record], what: str) -> Plan | None:
         ACCUMULATE: f"an optimizer step still takes {batch * before} samples",
     }
     return Plan({**plan.settings, **changed}, None, {**plan.reasons, **reasons})
+
+
+def _batch(plan: Plan, records: Sequence[Record]) -> int | None:
+    found = _noted(records, "batch") or plan.settings.get(BATCH)
+    return found if isinstance(found, int) else None
+
+
+def _times(plan: Plan) -> int:
+    return int(plan.settings.get(ACCUMULATE, 1))
 
 
 def _next_whole(effective: int, times: int) -> int | None:

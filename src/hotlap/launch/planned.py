@@ -12,14 +12,14 @@ from hotlap.facts import codec
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.launch import runfolder
-from hotlap.launch.again import corrected, settled, steps_down
+from hotlap.launch.again import corrected, left_alone, settled, steps_down
 from hotlap.launch.counter import counted
 from hotlap.launch.environment import child_environment
 from hotlap.launch.process import Outcome, Signals, run_job
 from hotlap.probe import boundary
 from hotlap.seams.plan_file import write_plan
 from hotlap.seams.record import Record, StepDown, pace, read_records
-from hotlap.seams.telling import told
+from hotlap.seams.telling import told, wrapped
 
 _PASSED = "plan.json"
 _MOST_STARTS = 12
@@ -75,6 +75,8 @@ def run_planned(
                 None if outcome.interrupted or not outcome.exit_code else corrected(outcome, after, records)
             )
             if again is None or start == _MOST_STARTS:
+                for line in wrapped(left_alone(outcome, after, records)):
+                    say(line)
                 return Ran(outcome, after, records, tuple(downs), start)
             pending, failed = steps_down(after, again, records), records
             for line in told(pending):

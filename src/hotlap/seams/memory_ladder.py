@@ -11,11 +11,13 @@ import atexit
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from hotlap.ports.target import Seam
 from hotlap.probe import boundary
 from hotlap.seams.faults import OTHER, OUT_OF_MEMORY, kind_of
 from hotlap.seams.feeding import Feeding
@@ -29,11 +31,12 @@ def install(fitter: Fitter) -> None:
 
 
 class _Notes:
-    """What `Record.notes` holds: batch, saved and loaded (steps), fault."""
+    """What `Record.notes` holds: batch, optimizers (names of those alive), saved and loaded (steps), fault."""
 
     def __init__(self, fitter: Fitter) -> None:
         self._fitter = fitter
         self._feeding = Feeding(self._iterated)
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._steps = 0
         self._pid = os.getpid()
 
@@ -41,6 +44,8 @@ class _Notes:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._feeding.listen(self._fitter, to_growth=False)
+        self._fitter.meets[Seam.OPTIMIZER].append(self._optimizer_built)
+        self._fitter.wrap(torch.optim.Optimizer, "__init__", self._around_build)
         self._fitter.wrap(torch, "save", self._around_save)
         self._fitter.wrap(torch, "load", self._around_load)
         hook = register_optimizer_step_post_hook(self._step_made)
@@ -51,6 +56,18 @@ class _Notes:
         size = self._feeding.batch_size
         if self._steps == 0 and size is not None and size != self._fitter.notes.get("batch"):
             self._fitter.note("batch", size)
+
+    def _around_build(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def built(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            boundary.attempt(self._optimizer_built, optimizer)
+
+        return built
+
+    def _optimizer_built(self, optimizer: Any) -> None:
+        self._optimizers.add(optimizer)
+        self._fitter.note("optimizers", sorted(type(each).__name__ for each in self._optimizers))
 
     def _step_made(self, *_: Any) -> None:
         if not torch.compiler.is_compiling():
