@@ -1,0 +1,53 @@
+"""Trials of real jobs: what they bring, and that one which dies or hangs is a result."""
+
+from __future__ import annotations
+
+from hotlap.facts.plan import Plan
+from hotlap.facts.trial import Status
+from hotlap.facts.verdict import Sameness
+from hotlap.judge.guard import bitwise, first_difference
+
+GUARD_STEPS = 12
+
+
+def test_a_trial_brings_figures_and_what_became_of_its_plan(bench):
+    plan = Plan({"num-workers": 0, "log-every": 50})
+    trial, seen = bench("small.py").trial(1, plan)
+    assert trial.status is Status.DONE, trial.reason
+    assert trial.figures.counts == "samples"
+    assert trial.figures.samples_per_step == 16.0
+    assert trial.figures.steps >= 30
+    assert seen[0].steady_steps
+    assert "log-every" in trial.refused
+    assert sum(trial.stages.values()) > 0
+
+
+def test_a_job_that_dies_is_a_result_with_its_last_words(bench):
+    trial, _ = bench("small.py", "dies", steps=1000).trial(1, Plan())
+    assert trial.status is Status.DEAD
+    assert trial.figures is None
+    assert "planted" in trial.reason
+
+
+def test_a_job_that_hangs_is_ended_and_is_a_result(bench):
+    trial, _ = bench("small.py", "hangs", steps=1000, limit_s=4.0).trial(1, Plan())
+    assert trial.status is Status.HUNG
+    assert "times what the baseline took" in trial.reason
+
+
+def test_the_guard_sees_what_real_runs_compute(bench):
+    """Of an unseeded script: equal runs are the same, dropped updates and repeated samples are not."""
+    base = [bench("small.py").witness(f"w{number}", Plan(), GUARD_STEPS, 0) for number in range(2)]
+    assert bitwise(base, [base[1]]).sameness is Sameness.SAME
+    assert len(base[0].sketches) == GUARD_STEPS
+    assert base[0].samples[-1] == 16 * GUARD_STEPS
+    forgetful = bench("small.py", "forgetful").witness("forgetful", Plan(), GUARD_STEPS, 0)
+    assert "losses" in first_difference(base[0], forgetful)
+    repeats = bench("small.py", "repeats").witness("repeats", Plan(), GUARD_STEPS, 0)
+    assert "batches" in first_difference(base[0], repeats)
+
+
+def test_another_seed_trains_another_model_also_where_the_script_seeds(bench):
+    runs = [bench("small.py", "seeded").witness(f"s{seed}", Plan(), GUARD_STEPS, seed) for seed in (0, 1)]
+    assert runs[0].losses != runs[1].losses
+    assert runs[0].batches != runs[1].batches
