@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from hotlap.knobs.batched_fetch import BatchedFetch
 from hotlap.knobs.cache_dataset import CacheDataset
 from hotlap.ports.knob import CannotActError, Numerics
 from hotlap.ports.target import Loader, Seam
+from hotlap.probe.taps import worker
+from hotlap.seams import loader as seam
 from hotlap.seams.fitter import Fitter
 
 
@@ -162,3 +165,48 @@ def test_off_changes_nothing():
     CacheDataset().apply(target, "off")
     BatchedFetch().apply(target, False)
     assert target.arguments == before
+
+
+def training(loader: DataLoader[Any]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Parameters after two epochs with dropout, and the next random number."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.3), torch.nn.Linear(4, 1)).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(2):
+        for rows, numbers in loader:
+            loss = (model(rows).squeeze(1) - numbers / 50).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return [each.detach() for each in model.parameters()], torch.rand(1)
+
+
+def test_an_unmodified_training_at_the_real_seam_is_bit_equal():
+    expected = training(DataLoader(Rows(), batch_size=8, shuffle=True))
+    knobs = {"cache-dataset": CacheDataset(), "batched-fetch": BatchedFetch()}
+    fitter = Fitter({"batched-fetch": True, "cache-dataset": "memory"}, knobs)
+    seam.install(fitter)
+    try:
+        loader = DataLoader(Rows(), batch_size=8, shuffle=True)
+        assert isinstance(loader.dataset, Rows) and isinstance(loader.collate_fn, WholeBatch)
+        assert [(each.knob, each.acts) for each in fitter.fitted] == [
+            ("cache-dataset", True),
+            ("batched-fetch", True),
+        ]
+        assert identical(training(loader), expected)
+        again = DataLoader(loader.dataset, batch_size=8, collate_fn=loader.collate_fn)  # as frameworks do
+        assert again.dataset is loader.dataset
+    finally:
+        fitter.undo()
+    assert not isinstance(DataLoader(Rows(), batch_size=8).collate_fn, WholeBatch)
+
+
+def test_the_probe_counts_the_items_of_a_whole_batch():
+    target = target_of(Rows())
+    CacheDataset().apply(target, "memory")
+    BatchedFetch().apply(target, True)
+    marks: list[int] = []
+    session = SimpleNamespace(append=marks.append, origin=0)
+    collate = worker._ListenedCollate(target.arguments["collate_fn"], session)
+    batch = collate(target.arguments["dataset"].__getitems__([4, 5, 6]))
+    assert collate.items == 3 and batch[1].tolist() == [4, 5, 6]

@@ -8,7 +8,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -85,7 +85,7 @@ class _ListenedCollate:
         self.clocked = True  # whether its CPU time is asked for
 
     def __call__(self, items: Any) -> Any:
-        self.items = len(items) if isinstance(items, list) else 1
+        self.items = len(items) if isinstance(items, Sequence) else 1
         self._append((now() - self._origin) << 8 | _COLLATE_IN)
         started = _cpu() if self.clocked else 0
         try:
