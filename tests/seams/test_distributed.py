@@ -12,10 +12,10 @@ from torch import nn
 
 from hotlap.knobs.ddp_buckets import DdpBuckets
 from hotlap.knobs.static_graph import StaticGraph
-from hotlap.knobs.sync_batchnorm import SyncBatchNorm
-from hotlap.ports.target import Distributed, Process
+from hotlap.ports.target import Distributed
+from hotlap.seams import distributed
+from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.fitter import Fitter
-from hotlap.seams.patches import Patches
 
 SCRIPT = Path(__file__).parents[1] / "options/ddp_run.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
@@ -41,17 +41,40 @@ def test_two_ranks_are_wrapped_as_the_plan_says(tmp_path):
     assert done.stderr.count("applied accumulate=2") == 1  # the first rank tells for all
 
 
-def test_one_rank_keeps_its_batch_norm_and_computes_the_same():
+@pytest.fixture
+def alone():
+    """One process, under a plan with every knob of ranks."""
+    settings = {"sync-batchnorm": "off", "ddp-buckets": 3, "static-graph": True}
+    fitter = Fitter(settings, some_knobs(settings))
+    distributed.install(fitter)
+    yield fitter
+    fitter.undo()
+
+
+def test_one_rank_keeps_its_batch_norm_and_computes_the_same(alone):
     torch.manual_seed(0)
     x, norm = torch.randn(16, 4), nn.BatchNorm1d(4)
+    model = nn.Sequential(norm)
+    assert nn.SyncBatchNorm.convert_sync_batchnorm(model)[0] is norm
+    assert [(each.knob, each.acts, each.place) for each in alone.fitted] == [
+        ("sync-batchnorm", True, "Sequential")
+    ]
+    alone.undo()
     synced = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(4))
-    undo = SyncBatchNorm().apply(Process(Patches()), "off")
-    assert nn.SyncBatchNorm.convert_sync_batchnorm(norm) is norm
-    undo()
-    assert isinstance(nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(4)), nn.SyncBatchNorm)
+    assert isinstance(synced, nn.SyncBatchNorm)
     assert torch.equal(norm(x), synced(x))
     assert torch.equal(norm.running_var, synced.running_var)
     assert norm.state_dict().keys() == synced.state_dict().keys()
+
+
+def test_several_ranks_keep_their_synchronised_layers(alone, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    model = nn.Sequential(nn.Sequential(nn.BatchNorm1d(4)), nn.BatchNorm1d(4))
+    kinds = [type(each) for each in nn.SyncBatchNorm.convert_sync_batchnorm(model).modules()]
+    assert kinds == [nn.Sequential, nn.Sequential, nn.SyncBatchNorm, nn.SyncBatchNorm]
+    (record,) = alone.fitted
+    assert not record.acts
+    assert "4 ranks share" in record.reason
 
 
 @pytest.mark.parametrize(
@@ -75,8 +98,8 @@ def test_arguments_are_changed_and_put_back(knob, setting, changed):
     assert target.arguments == given
 
 
-def test_one_process_has_no_gradients_to_exchange():
-    fitter = Fitter({"ddp-buckets": 25}, {"ddp-buckets": DdpBuckets()})
-    (record,) = fitter.unmet()
-    assert not record.acts
-    assert "no gradients to exchange" in record.reason
+def test_one_process_has_no_gradients_to_exchange(alone):
+    reasons = {each.knob: each.reason for each in alone.unmet()}
+    assert "no gradients to exchange" in reasons["ddp-buckets"]
+    assert "no gradients to exchange" in reasons["static-graph"]
+    assert "converts no BatchNorm" in reasons["sync-batchnorm"]

@@ -9,8 +9,8 @@ When it helps
     A batch does not fit into memory, or a larger effective batch is wanted than fits. With several ranks, gradients
     are exchanged more rarely where the framework does so.
 What it costs
-    Smaller batches use the device less well. A script that counts its own iterations counts the small ones; up to
-    N-1 batches at the end of training have no step of their own.
+    Smaller batches use the device less well. A script that counts its own iterations counts the small ones. In a loop
+    of one's own, N batches may begin in one epoch and end in the next, and up to N-1 at the very end have no step.
 Numerics
     Of a loss that is a mean, the same up to rounding, unless layers look at the whole batch (BatchNorm) or draw
     random numbers for it (dropout). A loss that is a sum must not be scaled: leave this knob alone there.

@@ -14,11 +14,13 @@ Numerics
 
 from __future__ import annotations
 
+from typing import Any
+
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Timeline
-from hotlap.ports.knob import Knob, Numerics
+from hotlap.ports.knob import Knob, NotMineError, Numerics
 from hotlap.ports.target import Distributed, Seam, Undo
 from hotlap.ports.values import Whole
 
@@ -39,7 +41,9 @@ class DdpBuckets(Knob):
         seconds = summarise(timeline).seconds
         return min(1.0, (timeline.comm_s or 0.0) / seconds) if seconds else 0.0
 
-    def apply(self, target: Distributed, setting: int) -> Undo:
+    def apply(self, target: Any, setting: int) -> Undo:
+        if not isinstance(target, Distributed):
+            raise NotMineError
         before = dict(target.arguments)
         target.arguments.update(bucket_cap_mb=setting, gradient_as_bucket_view=True)
 

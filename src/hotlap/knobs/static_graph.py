@@ -14,11 +14,13 @@ Numerics
 
 from __future__ import annotations
 
+from typing import Any
+
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Timeline
-from hotlap.ports.knob import Knob, Numerics
+from hotlap.ports.knob import Knob, NotMineError, Numerics
 from hotlap.ports.target import Distributed, Seam, Undo
 from hotlap.ports.values import Flag
 
@@ -38,7 +40,9 @@ class StaticGraph(Knob):
         seconds = summarise(timeline).seconds
         return min(1.0, (timeline.comm_s or 0.0) / seconds) if seconds else 0.0
 
-    def apply(self, target: Distributed, setting: bool) -> Undo:
+    def apply(self, target: Any, setting: bool) -> Undo:
+        if not isinstance(target, Distributed):
+            raise NotMineError
         before = dict(target.arguments)
         target.arguments["static_graph"] = setting
         if setting:

@@ -13,25 +13,23 @@ Numerics
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable
 from typing import Any
 
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.timeline import Timeline
-from hotlap.ports.knob import Knob, Numerics
-from hotlap.ports.target import Process, Seam, Undo
+from hotlap.ports.knob import CannotActError, Knob, NotMineError, Numerics
+from hotlap.ports.target import Conversion, Seam, Undo
 from hotlap.ports.values import Choice
 
 
 class SyncBatchNorm(Knob):
     id = "sync-batchnorm"
     relieves = frozenset({Cause.LAUNCH_BOUND})
-    seam = Seam.PROCESS
+    seam = Seam.DISTRIBUTED
     numerics = Numerics.BITWISE
     values = Choice(("off",))
+    absent = "the script converts no BatchNorm to SyncBatchNorm"
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
         """None of its own: a timeline does not tell whether a model was converted."""
@@ -40,28 +38,17 @@ class SyncBatchNorm(Knob):
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         return 0.0
 
-    def apply(self, target: Process, setting: str) -> Undo:
-        import torch
+    def apply(self, target: Any, setting: str) -> Undo:
+        if not isinstance(target, Conversion):
+            raise NotMineError
+        if target.ranks > 1 and _has_batch_norm(target.module):
+            raise CannotActError(f"{target.ranks} ranks share the statistics of its batches: they are needed")
+        target.leave_out = True
 
-        return target.patches.wrap(torch.nn.SyncBatchNorm, "convert_sync_batchnorm", _around)
+        def undo() -> None:
+            target.leave_out = False
 
-
-def _around(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def convert_sync_batchnorm(kind: type, module: Any, *args: Any, **kwargs: Any) -> Any:
-        if _ranks() == 1 or not _has_batch_norm(module):
-            return module
-        return original(kind, module, *args, **kwargs)
-
-    return convert_sync_batchnorm
-
-
-def _ranks() -> int:
-    import torch
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE") or 1)
+        return undo
 
 
 def _has_batch_norm(module: Any) -> bool:

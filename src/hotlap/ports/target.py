@@ -174,6 +174,15 @@ class Distributed:
 
 
 @dataclass
+class Conversion:
+    """BatchNorm about to be replaced by SyncBatchNorm, at the same seam; with `leave_out` the module stays as it is."""
+
+    module: Any
+    ranks: int
+    leave_out: bool = False
+
+
+@dataclass
 class Trainer:
     """A framework's trainer about to be built: `takes` are the knobs that it has an option of its own for."""
 
