@@ -148,6 +148,17 @@ def test_files_that_are_named(tmp_path):
     assert all(one != two for one, two in zip(before, [name(make()) for make in named], strict=True))
 
 
+def test_the_caches_themselves_do_not_count(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOTLAP_CACHE", "data/kept")
+    (tmp_path / "data" / "kept").mkdir(parents=True)
+    (tmp_path / "data" / "a.txt").write_text("1")
+    before = name(rows(given="data"))
+    (tmp_path / "data" / "kept" / "part").write_text("1")
+    assert name(rows(given="data")) == before
+    (tmp_path / "data" / "b.txt").write_text("1")
+    assert name(rows(given="data")) != before
+
+
 def test_a_mapped_array_counts_by_its_file(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(100))
     before = name(rows(given=np.load(tmp_path / "a.npy", mmap_mode="r")))

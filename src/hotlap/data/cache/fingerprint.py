@@ -150,7 +150,7 @@ class _Hasher:
         self._files.add(text)
         if (seen := witness(os.path.abspath(text))) is not None:  # noqa: PTH100
             self._tell("file", repr(seen).encode())
-        elif ("/" in text or os.sep in text) and os.path.isdir(text):  # noqa: PTH112
+        elif os.path.isdir(text):  # noqa: PTH112
             for each in _tree(Path(text).resolve()):
                 self._tell("file", repr(each).encode())
 
@@ -188,8 +188,10 @@ def _alone(value: Any, at: str) -> bytes:
 
 def _tree(folder: Path) -> list[tuple[str, int, int]]:
     found: list[tuple[str, int, int]] = []
+    own = os.path.realpath(os.environ.get("HOTLAP_CACHE") or ".hotlap")  # caches come and go
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+        folders[:] = [name for name in folders if os.path.join(parent, name) != own]  # noqa: PTH118
         for name in sorted(names):
             if (seen := witness(os.path.join(parent, name))) is not None:  # noqa: PTH118
                 found.append(seen)

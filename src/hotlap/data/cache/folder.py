@@ -46,7 +46,7 @@ class Found:
 def home() -> Path:
     """Made when it is missing, and kept out of git."""
     asked = os.environ.get("HOTLAP_CACHE")
-    folder = Path(asked).expanduser() if asked else Path.cwd() / ".hotlap" / "cache"
+    folder = Path(asked).expanduser().absolute() if asked else Path.cwd() / ".hotlap" / "cache"
     folder.mkdir(parents=True, exist_ok=True)
     ignore = (folder if asked else folder.parent) / ".gitignore"
     if not ignore.exists():
