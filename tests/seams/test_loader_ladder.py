@@ -167,6 +167,19 @@ def test_a_sample_that_always_kills_its_worker_ends_the_script_with_torchs_own_e
         assert fitter.notes["replaced_workers"] >= 3
 
 
+def test_a_loader_that_is_iterated_by_a_thread_is_mended_there() -> None:
+    """A thread that loads ahead: the death of a worker must not raise in the main thread's own code."""
+    seen: list[list[int]] = []
+    with ladder() as fitter:
+        batches = iter(DataLoader(Rows(), batch_size=4, num_workers=2))
+        thread = threading.Thread(target=lambda: seen.extend(rows_of(batches)))
+        os.kill(batches._workers[1].pid, signal.SIGKILL)
+        thread.start()
+        thread.join(timeout=60)
+    assert seen == expected()
+    assert fitter.notes["replaced_workers"] == 1
+
+
 def test_an_error_of_the_dataset_is_the_scripts() -> None:
     def broken() -> None:
         raise FileNotFoundError("row 13 is missing")

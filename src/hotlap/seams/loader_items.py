@@ -27,17 +27,16 @@ from torch.utils.data._utils import worker
 from hotlap.probe import boundary
 from hotlap.probe.content import same
 from hotlap.probe.lengths import length_of
-from hotlap.probe.repeat import describe_items
 
-_QUICK_S = 5.0
+_QUICK_S = 10.0
+_ENOUGH_S = 2.0  # after which no further item is looked at: what was seen counts
 _LENGTHS_S = 60.0  # for the lengths of all items: about what a user waits for without asking what is going on
 _DRAWN = 20  # draws of a sampler: one that shuffles in blocks may draw seldom, but not that seldom
 
 
 def draws(dataset: Any) -> bool:
     """Whether an item draws random numbers, or comes out differently; True where that is not known."""
-    found = _aside(lambda: describe_items(dataset).get("draws_random"), _QUICK_S)
-    return found is not False
+    return _aside(lambda: _items_draw(dataset), _QUICK_S) is not False
 
 
 def lazy(sampler: Any) -> bool:
@@ -80,6 +79,30 @@ def _read_lengths(dataset: Any, count: int) -> list[int] | None:
             return None
         found.append(size)
     return found
+
+
+def _items_draw(dataset: Any) -> bool:
+    """The first, the middle one and the last item, each fetched twice under different random states."""
+    began, count = time.monotonic(), len(dataset)
+    for index in sorted({0, count // 2, count - 1}) if count else ():
+        first, drew = _fetched(dataset, index, 1)
+        if drew or not same(first, _fetched(dataset, index, 2)[0]):
+            return True
+        if time.monotonic() - began > _ENOUGH_S:
+            break
+    return False
+
+
+def _fetched(dataset: Any, index: int, seed: int) -> tuple[Any, bool]:
+    """The item as a loader fetches it, and whether it drew."""
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
+    before = _states()
+    at_once = getattr(dataset, "__getitems__", None)
+    item = at_once([index]) if callable(at_once) else dataset[index]
+    return item, not same(before, _states())
 
 
 def _states() -> tuple[Any, ...]:
