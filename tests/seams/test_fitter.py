@@ -161,6 +161,23 @@ def test_a_knob_that_is_only_asked_leaves_nothing_behind(target):
     assert {each.knob: each.acts for each in fit.fitted} == {"mark": True, "shy": False}
 
 
+def test_a_presets_setting_that_does_more_to_the_numbers_here_is_refused(target):
+    allowed = {"mark": ["bitwise"], "of-loader": ["bitwise", "rounding"]}
+    fit = fitter("mark", "of-loader", options={"bounds": allowed})
+    fit.offer(Seam.MODEL, target)
+    fit.offer(Seam.LOADER, target)
+    assert vars(target) == {"mark": 3}
+    assert "without --allow statistical" in fit.fitted[1].reason
+
+
+def test_seams_are_told_of_what_was_built_before_them(target):
+    fit, met = fitter(), []
+    fit.meets[Seam.MODEL].append(met.append)
+    fit.meet(Seam.OPTIMIZER, target)
+    fit.meet(Seam.MODEL, target)
+    assert met == [target]
+
+
 def test_a_worker_fits_and_tells_nothing(target):
     fit, told = fitter("mark"), []
     fit.changed.append(told.append)
