@@ -104,6 +104,9 @@ class LoaderIter(_BaseDataLoaderIter):
                 fetched = asked.fetched or asked.way.collect(asked.number)
             except EndOfStream:
                 continue
+            except StopIteration:  # of a stream that is read here
+                self._end()
+                raise
             self.progress.position = asked.number + 1
             self._dismiss_old()
             if isinstance(fetched, ExceptionWrapper):

@@ -12,6 +12,7 @@ BUSY = 0.8  # workers that are busier than this are too few
 STALL = 0.2  # of the time from batch to batch: waiting for so long counts as a stall
 UNEVEN = 4.0  # times the mean: a batch that takes so long is one of its own kind
 MOSTLY = 0.5  # of the batches: stalls that are rarer come from batches that cost unevenly
+FIRST_LINES, LAST_LINES = 4, 16  # of a story that are kept
 LEAST_S = 0.25  # a shorter window says little, unless it holds ...
 MANY = 64  # ... so many batches
 
@@ -149,7 +150,7 @@ class Tuner:
 
 
 class Story:
-    """Sentences, the latest figures last; the same thing is not told twice in a row."""
+    """Sentences, the latest figures last; the same thing is not told twice in a row. A long one loses its middle."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -157,3 +158,4 @@ class Story:
     def tell(self, sentence: str) -> None:
         if not self.lines or self.lines[-1] != sentence:
             self.lines.append(sentence)
+            del self.lines[FIRST_LINES:-LAST_LINES]

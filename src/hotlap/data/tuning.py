@@ -23,6 +23,7 @@ HAND_OVER_S = 2e-4  # of a batch from a worker, about
 MOST = {THREADS: 32, PROCESSES: 16}
 DEEPEST = 64  # batches ahead
 LONGEST_REST = 4096  # batches until it is tried again, after it has not paid several times
+LONGEST_PAUSE = 256  # windows until more workers are tried again
 HELD = 0.4  # of the consumer's time: batches are held back so long to see whether it notices
 CHEAP_WINDOWS = 5  # in a row, before it is believed: batches that cost unevenly are cheap for a while too
 
@@ -146,19 +147,19 @@ def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> S
         f"{str(setting).capitalize()}: {rate(seen.rate)} batches/s instead of {rate(look.rate)} without; "
         f"{_why(look, limits)}; {setting.ahead} batches ahead ({size(setting.ahead * look.size)})."
     )
-    pause, cheap = 1, 0
+    pause, rest, cheap = 1, 0, 0
     while True:
         cheap = cheap + 1 if seen.wall < look.wall * CHEAP else 0
         if cheap >= CHEAP_WINDOWS:
             story.tell(f"A batch takes only {duration(seen.wall)} by now.")
             return
         deeper = deepened(setting, seen, limits, story) if limits.ahead is None else setting
-        more = _more(setting, look, limits)
-        if seen.waiting > WAITS and seen.scarce and more != setting:
+        more, rest = _more(setting, look, limits), rest - 1
+        if seen.waiting > WAITS and seen.scarce and more != setting and rest < 0:
             setting, seen, worked = yield from _tried(more, setting, seen, story)
-            pause = 1 if worked else min(16, 2 * pause)
+            rest = pause = 1 if worked else min(LONGEST_PAUSE, 2 * pause)
         setting = replace(setting, ahead=max(setting.ahead, deeper.ahead))
-        seen = yield Trial(setting, pause * max(16, setting.workers), 0)
+        seen = yield Trial(setting, max(16, setting.workers), 0)
 
 
 def _why(look: Window, limits: Limits) -> str:

@@ -116,6 +116,9 @@ class Workers:
             with suppress(EndOfStream):
                 self.collect(number)
         self.epoch_seed, self._turn = epoch_seed, 0
+        there = {worker.place for worker in self.crew.members}
+        for place in set(range(self.count)) - there:  # of a stream that had ended, and then its worker did
+            self.crew.hire(place, self.count)
         for worker in self.crew.members:
             worker.delivered, worker.wanted = 0, True
             worker.tell(Order.EPOCH)
