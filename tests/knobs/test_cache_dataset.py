@@ -14,6 +14,9 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSample
 
 from hotlap.data.cache.batches import WholeBatch, identical
 from hotlap.data.cache.served import kept_of
+from hotlap.facts import timeline as facts
+from hotlap.facts.host import Host
+from hotlap.facts.timeline import Stage, Timeline
 from hotlap.knobs.batched_fetch import BatchedFetch
 from hotlap.knobs.cache_dataset import CacheDataset
 from hotlap.ports.knob import CannotActError, Numerics
@@ -210,3 +213,55 @@ def test_the_probe_counts_the_items_of_a_whole_batch():
     collate = worker._ListenedCollate(target.arguments["collate_fn"], session)
     batch = collate(target.arguments["dataset"].__getitems__([4, 5, 6]))
     assert collate.items == 3 and batch[1].tolist() == [4, 5, 6]
+
+
+def seen(
+    dataset: facts.Dataset, world: int = 1, iterable: bool = False, collate: str = "default_collate"
+) -> Timeline:
+    """Steps of 10 ms, of which 8 go to items of 0.25 ms."""
+    count, ms = 20, 1_000_000
+    stages = {Stage.DATA: [8 * ms] * count, Stage.FORWARD: [2 * ms] * count}
+    steps = facts.Steps(
+        [10 * ms * n for n in range(count)],
+        [10 * ms] * count,
+        stages,
+        [32] * count,
+        [-1] * count,
+        [-1] * count,
+        [1] * count,
+    )
+    loader = facts.Loader(
+        dataset, 32, 0, None, False, False, iterable=iterable, batches=count, collate=collate
+    )
+    worker_row = facts.Worker(0, -1, count, 32 * count, 0.16, 0.16, 0.001, 0.0)
+    return Timeline(
+        0, world, 1, facts.Ending.WINDOW, steps, 0, facts.Warmup(1.0, 0, 0.0), facts.Runtime(threads=2),
+        facts.ProbeCost(0.0, 0.0, 0.0, 0), loaders=(loader,), workers=(worker_row,),
+    )  # fmt: skip
+
+
+HOST = Host("Linux", "", 2, 2, 8 << 30, 4 << 30, None, None, "fork")
+SMALL = facts.Dataset("Rows", 1000, item_bytes=1000, deterministic=True)
+
+
+@pytest.mark.parametrize(
+    ("timeline", "settings"),
+    [
+        (seen(SMALL), ("memory",)),
+        (seen(SMALL, world=4), ("memory", "file")),
+        (seen(facts.Dataset("Rows", 10**7, item_bytes=1000)), ("file",)),
+        (seen(facts.Dataset("Rows", None)), ("memory",)),
+        (seen(SMALL, iterable=True), ()),
+    ],
+)
+def test_settings_follow_what_was_seen(timeline, settings):
+    assert CacheDataset().settings(HOST, timeline) == settings
+
+
+def test_ceilings_stay_below_the_exposed_time_of_data():
+    assert 0.5 < CacheDataset().ceiling(seen(SMALL), HOST) <= 0.8
+    assert CacheDataset().ceiling(seen(SMALL, iterable=True), HOST) == 0.0
+    assert BatchedFetch().ceiling(seen(SMALL), HOST) == pytest.approx(0.8)
+    assert BatchedFetch().settings(HOST, seen(SMALL)) == (True,)
+    assert BatchedFetch().settings(HOST, seen(SMALL, collate="padded")) == ()
+    assert BatchedFetch().ceiling(seen(SMALL, collate="padded"), HOST) == 0.0
