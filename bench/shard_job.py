@@ -20,7 +20,7 @@ import torch
 
 from shard_readers import READERS
 
-SECONDS = 1.0
+SECONDS = 0.5
 """Of one measurement; passes over the data are repeated until it is over."""
 
 

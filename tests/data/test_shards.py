@@ -57,6 +57,8 @@ def test_a_batch_is_gathered_over_shards_in_the_order_asked_for(flat):
     assert (batch["x"][:, 0, 0] == order).all()
     within = open_shards(flat).gather([7, 5, 6])
     assert within["y"].tolist() == [7, 5, 6]
+    one = open_shards(flat / "shard_2.flat")
+    assert one.gather([4, -5])["y"].tolist() == [14, 10] and one.gather([]) == {}
     within["x"][:] = -1
     assert open_shards(flat)[5]["x"][0, 0] == 5, "a batch is the caller's own"
 

@@ -137,7 +137,7 @@ class ShardDataset:
         if at.size and not 0 <= at.min() <= at.max() < len(self):
             raise IndexError(f"there is no sample {at.min()} or {at.max()}: the shards hold {len(self)}")
         shards = np.searchsorted(self._ends, at, side="right")
-        starts = np.concatenate(([0], self._ends[:-1]))
+        starts = np.asarray([0, *self._ends[:-1]], dtype=np.int64)
         return shards, at - starts[shards]
 
     def _raw(self, shard: int, row: int) -> Fields:
