@@ -219,6 +219,18 @@ def test_only_copies_from_pinned_memory_become_asynchronous(
     assert (asked[0].get("non_blocking") is True) is asynchronous
 
 
+def test_the_compiler_sees_through_it_and_undone_nothing_is_left() -> None:
+    own, patches = torch.Tensor.to, Patches()
+    for name in ("to", "cuda"):
+        patches.wrap(torch.Tensor, name, non_blocking.around(name))
+    try:
+        compiled = torch.compile(lambda x: x.to(torch.float64).to("cpu") + 1, fullgraph=True, backend="eager")
+        assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+    finally:
+        patches.undo_all()
+    assert torch.Tensor.to is own and "to" not in vars(torch.Tensor)
+
+
 def test_non_blocking_says_where_there_is_nothing_to_copy_to() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

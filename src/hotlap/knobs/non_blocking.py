@@ -62,11 +62,14 @@ def around(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         import torch
 
-        is_compiling = torch.compiler.is_compiling
+        is_compiling, dtype = torch.compiler.is_compiling, torch.dtype
 
         @functools.wraps(original)
         def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not is_compiling() and to_cuda(self, name, args, kwargs):
+            # Models cast in many places of their forward: those calls should cost next to nothing.
+            if is_compiling() or (args and type(args[0]) is dtype):
+                return original(self, *args, **kwargs)
+            if to_cuda(self, name, args, kwargs):
                 kwargs["non_blocking"] = True
             return original(self, *args, **kwargs)
 
