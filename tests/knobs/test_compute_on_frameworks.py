@@ -1,4 +1,7 @@
-"""The knobs of compute on real scripts of every framework: numbers, undo, and checkpoints that know nothing of them."""
+"""The knobs of compute on real scripts of every framework: numbers, undo, and checkpoints that know nothing of them.
+
+Raw loops are what most other tests of these knobs train with.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,6 @@ class Case:
 
 
 CASES = [
-    Case("raw", "checkpoint.pt", close=("precision", "fused-optimizer")),
     Case("lightning_trainer", "checkpoints/last.ckpt"),
     # Its optimizer is fused already; `sdpa: false` turns to the eager attention. Compiling a transformer takes long.
     Case(
