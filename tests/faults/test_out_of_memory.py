@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -26,10 +27,19 @@ def seen(folder):
     return json.loads((folder / "seen.json").read_text())
 
 
-def test_an_allocation_that_fails_halves_the_micro_batch(tmp_path):
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    subprocess.run([sys.executable, SCRIPT, "--batch", "64"], cwd=alone, check=True, timeout=120)
+@pytest.fixture
+def alone(tmp_path_factory, monkeypatch):
+    """The folder of the script with memory enough, without hotlap."""
+    folder, threads = tmp_path_factory.mktemp("alone"), torch.get_num_threads()
+    with monkeypatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", [str(SCRIPT), "--batch", "64"])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    torch.set_num_threads(threads)
+    return folder
+
+
+def test_an_allocation_that_fails_halves_the_micro_batch(tmp_path, alone):
     # 128 MB for the activations of 64 samples, from the fourth step on, where 100 are to be had.
     done, applied = hotlap(tmp_path, "--batch", 64, "--extra-mb", 100, "--fail-from", 3)
     assert done.returncode == 0, done.stderr[-2000:]
