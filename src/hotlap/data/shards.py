@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from hotlap.data.budget import usable_cores
 from hotlap.data.decode import Decoder, decode_fields, default_decoders, needs_threads
 from hotlap.data.formats import format_named, format_of
 from hotlap.data.samples import SampleError, restore
@@ -49,7 +50,7 @@ class ShardDataset:
 
     def __init__(self, paths: Sequence[Path], decoders: Mapping[str, Decoder], threads: int | None) -> None:
         self._decoders = dict(decoders)
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or usable_cores()
         self._seal = read_seal(paths[0]) if len(paths) == 1 and paths[0].is_dir() else None
         self._paths = _shards(paths, self._seal)
         self._format: ShardFormat = (

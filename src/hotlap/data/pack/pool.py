@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from hotlap.data.budget import usable_cores
 from hotlap.data.pack.job import Job
 from hotlap.data.pack.work import Task, Tell, Workshop
 from hotlap.errors import HotlapError
@@ -23,7 +24,7 @@ _TELL_S = 0.1
 
 def carry_out(job: Job, folder: Path, tasks: Sequence[Task], tell: Tell) -> None:
     """All tasks, in as many processes as there are cores; the first error ends them all."""
-    workers = min(len(os.sched_getaffinity(0)), len(tasks))
+    workers = min(usable_cores(), len(tasks))
     if workers < 2:
         shop = Workshop(job, folder)
         for task in tasks:

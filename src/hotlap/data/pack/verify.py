@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hotlap.data.budget import usable_cores
 from hotlap.data.formats import format_named
 from hotlap.data.samples import checksum
 from hotlap.data.sealed import CHECKSUMS, SEAL, Seal, file_digest, read_seal
@@ -42,7 +42,7 @@ def verify(folder: Path) -> Verified:
     if seal is None:
         remedy = "name a folder that hotlap pack completed; if it was cut off, run the same command again"
         raise UsageError(f"{folder} holds no {SEAL}.", remedy)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(usable_cores()) as threads:
         faults = list(threads.map(lambda name: _fault(folder, seal, name), seal.files))
     wrong = {name: fault for name, fault in zip(seal.files, faults, strict=True) if fault}
     return Verified(seal, tuple(_damage(folder, seal, wrong)))
