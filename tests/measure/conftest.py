@@ -10,7 +10,7 @@ import pytest
 from hotlap.facts.job import Job
 from hotlap.launch.process import Signals
 from hotlap.measure.runner import Bench
-from hotlap.tuning import _collect
+from hotlap.pipeline import collect
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -23,7 +23,7 @@ def bench(tmp_path, monkeypatch):
         yield lambda script, *words, **more: Bench(
             Job((sys.executable, str(SCRIPTS / script), *words), str(tmp_path), "job"),
             tmp_path / "search",
-            _collect,
+            collect,
             signals,
             **{"steps": 30, **more},
         )

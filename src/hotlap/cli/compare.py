@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from hotlap.pipeline.trying import compare
     from hotlap.ports.values import NotAllowedError, Share
     from hotlap.report.comparison import markdown, slower_than
-    from hotlap.tuning import compare
 
     plans, commands = split(options.command_words)
     try:
@@ -86,7 +86,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
 def _variants(plans: list[str], commands: list[list[str]]) -> list[Variant]:
     from hotlap.launch.command import to_job
     from hotlap.measure.contest import Variant
-    from hotlap.tuning import plan_named
+    from hotlap.pipeline.trying import plan_named
 
     jobs = [to_job(command, None, "compare") for command in commands]
     names = [name if plans.count(name) == 1 else f"{name} ({index + 1})" for index, name in enumerate(plans)]

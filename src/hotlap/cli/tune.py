@@ -21,7 +21,7 @@ from hotlap.errors import UsageError
 if TYPE_CHECKING:
     from hotlap.facts.trial import Trial
     from hotlap.facts.verdict import Verdict
-    from hotlap.tuning import Budget, Said
+    from hotlap.pipeline.search import Budget, Said
 
 TAKES_COMMAND = True
 USAGE = "hotlap tune [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
@@ -49,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from hotlap.launch.command import to_job
+    from hotlap.pipeline.trying import tune
     from hotlap.ports.knob import Numerics
     from hotlap.propose.search import Wish
     from hotlap.report.tuned import text, tuning_view
     from hotlap.seams.catalogue import all_knobs
-    from hotlap.tuning import tune
 
     job = to_job(options.command_words, None, "tune")
     check_json_target(options.json)
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 def read_budget(text: str) -> Budget:
     """`5m`, `90s`, `1h`, or a number of trials."""
-    from hotlap.tuning import Budget
+    from hotlap.pipeline.search import Budget
 
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     if found:
@@ -95,8 +95,8 @@ def read_bytes(text: str) -> int:
 
 
 def _said(budget: Budget) -> Said:
+    from hotlap.pipeline.search import Said
     from hotlap.report.tuned import trial_line
-    from hotlap.tuning import Said
 
     started = time.monotonic()
 

@@ -58,3 +58,9 @@ class Host:
     cpu_flags: tuple[str, ...] | None = None
     python_headers: bool | None = None  # Python.h, which torch.compile includes
     storage_note: str = ""  # why the storage was not measured
+
+    @property
+    def named(self) -> str:
+        """In a few words, for whoever quotes a figure from it."""
+        gpus = ", ".join(gpu.name for gpu in self.gpus) or "no GPU"
+        return f"{self.cores} cores ({self.cpu}), {gpus}"

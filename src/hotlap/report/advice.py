@@ -13,7 +13,9 @@ from hotlap import knobs
 from hotlap.facts.diagnosis import HEALTHY
 
 # The one place to name a command once it exists: `tune` is then offered by itself.
-COMMANDS = ("profile", "report", "diagnose", "explain", "diff", "doctor", "knobs", "plan", "run")
+COMMANDS = (
+    "profile", "report", "diagnose", "explain", "diff", "doctor", "knobs", "plan", "run", "tune", "compare",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

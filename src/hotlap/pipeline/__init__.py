@@ -85,7 +85,7 @@ def profile(
         ending = Ending.WINDOW if observer.gave_up else _ending(outcome)
         try:
             return _conclude(
-                run, job, host, outcome, _collect(folder, outcome, ending, origin, observer.looks)
+                run, job, host, outcome, collect(folder, outcome, ending, origin, observer.looks)
             )
         except Exception as fault:  # the job is over: its exit code is still the user's to have
             _write_log(run, (), f"{type(fault).__name__}: {fault}")
@@ -247,9 +247,10 @@ def _report(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapp
     return view
 
 
-def _collect(
+def collect(
     folder: Path, outcome: Outcome, ending: Ending, origin: int, looks: LookRecord
 ) -> tuple[Timeline, ...]:
+    """The timelines of what the probe has written, one for each rank."""
     from hotlap.diagnose.gather import read_recordings, timelines
 
     recordings = read_recordings(folder)

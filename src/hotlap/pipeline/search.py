@@ -1,18 +1,16 @@
-"""The wiring of `tune`: baseline, diagnosis, candidates, duels, guard, and the plan that comes of it."""
+"""A search for a plan: baseline, diagnosis, candidates, duels, guard, and the plan that comes of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from hotlap.diagnose.run import diagnose
 from hotlap.errors import JobError
 from hotlap.facts import codec
 from hotlap.facts.host import Host
-from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan, Proof
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Status, Trial
@@ -21,15 +19,11 @@ from hotlap.facts.witness import Witness
 from hotlap.judge.gain import break_even, gain_of, rule
 from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
 from hotlap.launch import runfolder
-from hotlap.launch.process import Signals
-from hotlap.measure.contest import Variant, contest
 from hotlap.measure.duel import duel, run_trial
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
-from hotlap.pipeline import _collect
 from hotlap.ports.knob import Knob, Numerics
 from hotlap.propose.search import Candidate, Wish, candidates
-from hotlap.report.comparison import comparison_view
 from hotlap.seams.plan_file import write_plan
 from hotlap.stats.compare import pooled
 
@@ -215,7 +209,7 @@ class Search:
             guarded = self._guard(self.plan)
             alone = self._alone()
         proof = (
-            Proof(gain.value, gain.interval, guarded.sameness.value, _host_name(self.host))
+            Proof(gain.value, gain.interval, guarded.sameness.value, self.host.named)
             if gain and guarded
             else None
         )
@@ -267,35 +261,6 @@ class Search:
         return bool(self.wish.memory_limit and used and used > self.wish.memory_limit)
 
 
-def tune(
-    job: Job,
-    knobs: Mapping[str, Knob],
-    wish: Wish,
-    budget: Budget,
-    steps: int,
-    out: str | None,
-    said: Said,
-    progress: Callable[[str], None],
-) -> tuple[Path, Tuning]:
-    """Search for a plan; the folder goes on where an earlier search of the same job has left it."""
-    from hotlap.launch.host import inspect_host
-
-    folder = _folder(job, out)
-    host = inspect_host()
-    codec.write_json(folder / "job.json", job)
-    codec.write_json(folder / "host.json", host)
-    with Signals() as signals:
-        bench = Bench(job, folder, _collect, signals, steps, progress)
-        search = Search(bench, Ledger(folder, job), host, knobs, wish, budget, said)
-        return folder, search.run()
-
-
-def _folder(job: Job, out: str | None) -> Path:
-    folder = Path(out) if out else Path(runfolder.HOME) / "tune" / job.name
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.resolve()
-
-
 def _decided(before: Sequence[float], after: Sequence[float], scatter: Any, final: bool) -> bool:
     return rule(gain_of(before, after, scatter, final=final)) is not Ruling.UNDECIDED
 
@@ -329,47 +294,3 @@ def _slower(gain: Gain | None) -> str:
     if gain.interval.high < 0:
         return "it is slower"
     return "it brings less than 3 %" if gain.interval.high < 0.03 else "the gain cannot be told from noise"
-
-
-def _host_name(host: Host) -> str:
-    gpus = ", ".join(gpu.name for gpu in host.gpus) or "no GPU"
-    return f"{host.cores} cores, {gpus}"
-
-
-def compare(
-    variants: Sequence[Variant],
-    steps: int,
-    rounds: int,
-    out: str | None,
-    told: Callable[[Variant, Trial], None],
-) -> dict[str, Any]:
-    """The view of a comparison, the first variant being what the others are held against."""
-    from hotlap.launch.host import inspect_host
-
-    folder = Path(out or f"{runfolder.HOME}/compare")
-    folder.mkdir(parents=True, exist_ok=True)
-    with Signals() as signals:
-        bench = Bench(variants[0].job, folder.resolve(), _collect, signals, steps)
-        held = contest(bench, variants, rounds, told)
-    if held.interrupted and not held.trials:
-        raise KeyboardInterrupt
-    ratios = {each.name: held.ratio(each.name) for each in variants[1:]}
-    known = {name: (each.value, each.low, each.high) if each else None for name, each in ratios.items()}
-    command = " / ".join(dict.fromkeys(each.job.shown for each in variants))
-    return comparison_view(_host_name(inspect_host()), command, held.trials, known)
-
-
-def plan_named(name: str, job: Job) -> Plan:
-    """`none`, a preset, or a plan's file."""
-    from hotlap.launch.runfolder import profile_of
-    from hotlap.pipeline import propose
-    from hotlap.propose.presets import PRESETS
-    from hotlap.seams.catalogue import all_knobs
-    from hotlap.seams.plan_file import read_plan
-
-    if name == "none":
-        return Plan()
-    knobs = all_knobs()
-    if name in PRESETS and not Path(name).exists():
-        return propose(name, profile_of(job), knobs, set()).plan
-    return read_plan(Path(name), knobs)

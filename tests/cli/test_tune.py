@@ -1,0 +1,115 @@
+"""The words of `hotlap tune` and `hotlap compare`, and a whole search and a comparison on real jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hotlap.cli import main
+from hotlap.cli.compare import split
+from hotlap.cli.tune import read_budget, read_bytes
+from hotlap.errors import UsageError
+
+SLOW = """
+import time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 640
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.full((8,), float(index)), torch.tensor(float(index % 2))
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for epoch in range(100):
+    for x, y in DataLoader(Rows(), batch_size=16, shuffle=True):
+        loss = nn.functional.mse_loss(model(x).squeeze(1), y)
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+def hotlap(folder, *words):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "hotlap", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "trials"), [("5m", 300, None), ("90s", 90, None), ("12", None, 12)]
+)
+def test_a_budget_is_a_time_or_a_number(text, seconds, trials):
+    budget = read_budget(text)
+    assert (budget.seconds, budget.trials) == (seconds, trials)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-3", "5 minutes"])
+def test_another_budget_is_refused(text):
+    with pytest.raises(UsageError, match="--budget"):
+        read_budget(text)
+
+
+def test_sizes():
+    assert read_bytes("16GB") == 16 * 10**9
+    assert read_bytes("800MiB") == 800 << 20
+    with pytest.raises(UsageError, match="no size"):
+        read_bytes("large")
+
+
+def test_plans_and_commands_are_told_apart():
+    assert split(["none", "p.yaml", "--", "t.py", "--epochs", "1"]) == (
+        ["none", "p.yaml"],
+        [["t.py", "--epochs", "1"]],
+    )
+    assert split(["none", "none", "--", "a.py", "--", "b.py"])[1] == [["a.py"], ["b.py"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none", "plan.yaml"], "no command"),
+        (["none", "--", "t.py"], "too few"),
+        (["none", "a", "--json", "--", "t.py"], "stands after"),
+        (["a", "b", "c", "--", "t.py", "--", "u.py"], "do not match"),
+    ],
+)
+def test_words_that_make_no_comparison_are_refused(words, message):
+    with pytest.raises(UsageError, match=message):
+        split(words)
+
+
+def test_a_plan_that_is_not_there_is_refused_before_anything_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("raise SystemExit(9)")
+    assert main(["compare", "none", "missing.yaml", "--", "train.py"]) == 2
+    assert "missing.yaml" in capsys.readouterr().err
+
+
+def test_a_slow_dataset_is_found_mended_and_proved(tmp_path):
+    """The items wait 2 ms each and never change: keeping them or sharing the wait must win, bit by bit the same."""
+    (tmp_path / "train.py").write_text(SLOW)
+    done = hotlap(tmp_path, "tune", "--budget", "5", "--json", "out.json", "train.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["plan"]["settings"].keys() & {"cache-dataset", "num-workers"}, found["verdicts"]
+    assert found["gain"]["value"] > 0.3
+    assert found["gain"]["interval"]["low"] > 0.0
+    assert found["guard"]["sameness"] == "same"
+    assert found["plan"]["proof"]["guard"] == "same"
+    assert "Next     hotlap run --plan .hotlap/tune/train/plan.yaml train.py" in done.stdout
+    ledger = Path(tmp_path, ".hotlap/tune/train/ledger.jsonl").read_text().splitlines()
+    assert len(ledger) == found["trials"]
