@@ -43,6 +43,7 @@ def test_the_model_computes_in_16_bits_and_the_script_sees_32(fit_compute, train
     assert {each.dtype for each in done.net.parameters()} == {torch.float32}
     assert record(fitter).acts and record(fitter).numerics is Numerics.ROUNDING
     assert 0 < done.apart_from(plain) < 0.02
+    assert f"torch.{vars(done.net)['_compiled_call_impl'].autocast}" == str(dtype), "what the probe reads"
     assert list(done.optimizer.state_dict()["state"][0]) == ["step", "exp_avg", "exp_avg_sq"]
     done.net.dtypes.clear()
     fitter.undo()

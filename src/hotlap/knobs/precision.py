@@ -118,6 +118,7 @@ def _autocast(target: Model, device: str, dtype: Any) -> Undo:
             reach.withdraw(Precision.id, "the script autocasts inside of its forward already")
         return in_float32(result)
 
+    mixed.autocast = str(dtype).removeprefix("torch.")  # type: ignore[attr-defined]  # for the probe
     undo = reach.around(target.module, mixed)
     return undo
 

@@ -45,6 +45,12 @@ class RootCall:
         said = [each.compiles for each in (*self.inner, *self.outer) if each.compiles is not None]
         return said[-1] if said else self.before is not None
 
+    @property
+    def autocast(self) -> str | None:
+        """The precision that a layer computes in, for the probe, which stands outside of it."""
+        said = [getattr(each.layer, "autocast", None) for each in (*self.inner, *self.outer)]
+        return next((each for each in said if each), None)
+
     def plain(self, *args: Any, **kwargs: Any) -> Any:
         module: Any = self.module()
         return (self.before or module._call_impl)(*args, **kwargs)

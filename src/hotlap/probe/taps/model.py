@@ -85,7 +85,8 @@ class ModelTap:
         # What a plan has put there says by itself whether it compiles.
         portrait["compiled"] |= getattr(tap.compiled, "compiles", tap.compiled is not None)
         self.session.facts["model"] = portrait
-        self.session.facts["autocast"] = next((tap.autocast for tap in self.taps if tap.autocast), None)
+        autocasts = [tap.autocast or getattr(tap.compiled, "autocast", None) for tap in self.taps]
+        self.session.facts["autocast"] = next((each for each in autocasts if each), None)
 
 
 def _module_kinds() -> set[type]:
