@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from hotlap.data.formats import all_formats
 from hotlap.data.formats.flat import Flat, FlatWriter
 from hotlap.ports.shard_format import ShardReader
-from hotlap.testing.formats import check_format
+from hotlap.testing.formats import check_format, write_shard
 
 TAKES = {"nemo": {"sound"}}
 
@@ -82,3 +84,13 @@ def test_the_suite_finds_bytes_that_differ_from_run_to_run(tmp_path, monkeypatch
     monkeypatch.setattr(FlatWriter, "close", close)
     with pytest.raises(AssertionError, match=r"wrote shard_0\.flat in two ways"):
         check_format(Flat(), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tar", "flat", "parquet"])
+def test_many_threads_may_read_one_shard(name, tmp_path):
+    samples = [(f"k{at}", {"x": np.full(20_000, at, np.int64)}) for at in range(300)]  # several row groups
+    reader = all_formats()[name].open(write_shard(all_formats()[name], tmp_path, samples))
+    order = np.random.default_rng(0).integers(0, 300, 400).tolist()
+    with ThreadPoolExecutor(8) as threads:
+        for at, fields in zip(order, threads.map(reader.read, order), strict=True):
+            assert fields["x"][0] == fields["x"][-1] == at

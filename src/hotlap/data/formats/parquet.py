@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -90,19 +91,22 @@ class ParquetReader(ShardReader):
         self._kinds = json.loads((metadata.metadata or {}).get(b"hotlap", b"{}"))
         groups = [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
         self._ends = np.cumsum(groups, dtype=np.int64).tolist()
+        self._lock = threading.Lock()  # Arrow's reader crashes where two threads use it at once
         self._group = lru_cache(maxsize=GROUPS_KEPT)(self._read_group)
 
     @property
     def keys(self) -> Sequence[str]:
         if KEY not in self._file.schema_arrow.names:
             return [str(each) for each in range(self._file.metadata.num_rows)]
-        keys: list[str] = self._file.read(columns=[KEY]).column(0).to_pylist()
+        with self._lock:
+            keys: list[str] = self._file.read(columns=[KEY]).column(0).to_pylist()
         return keys
 
     def read(self, position: int) -> Fields:
         group = bisect.bisect_right(self._ends, position)
         row = position - (self._ends[group - 1] if group else 0)
-        columns = self._group(group)
+        with self._lock:
+            columns = self._group(group)
         return {
             name: _value(columns, name, row, self._kinds.get(name))
             for name in columns
