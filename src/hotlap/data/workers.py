@@ -22,6 +22,7 @@ from hotlap.data.workers_crew import Crew, Heard, Order, Report, Staffing, Worke
 from hotlap.errors import HotlapError
 
 MOST_LIVES = 5  # a batch that took so many workers with it is not tried again
+MOST_UNBORN = 20  # workers in a row that die while they start
 LIVES_OF_A_HANG = 2  # a hang costs its whole timeout: fewer tries
 START_S = 60.0  # on top of the timeout, for a worker that is still starting
 MOST_HELD = 3  # slots that the consumer may hold on to before it gets copies
@@ -61,6 +62,7 @@ class Workers:
         self.crew = Crew(staffing, ring.handle)
         self._tasks: dict[int, Task] = {}
         self._turn = 0
+        self._unborn = 0  # workers that died before they had started, in a row
         for place in range(count):
             self.crew.hire(place, count)
 
@@ -180,7 +182,7 @@ class Workers:
     def _note(self, worker: Worker, report: Heard) -> None:
         kind, number, start, length = report[:4]
         if kind == Report.SETTLED:
-            worker.settled = True
+            worker.settled, self._unborn = True, 0
             return
         task: Task = worker.owed[number]
         if kind == Report.NEED:
@@ -213,9 +215,7 @@ class Workers:
     def _replace(self, worker: Worker, cause: str, lives: int) -> None:
         owed: list[Task] = list(worker.owed.values())
         if owed:
-            owed[0].lives += lives
-            if owed[0].lives >= MOST_LIVES:
-                raise _lost(owed[0], cause)
+            self._blame(worker, owed[0], cause, lives)
         if not worker.wanted and not owed:
             return
         self.replaced += 1
@@ -223,6 +223,15 @@ class Workers:
         successor.wanted, successor.delivered = worker.wanted, worker.delivered
         for task in owed:
             self._hand(successor, task)
+
+    def _blame(self, worker: Worker, task: Task, cause: str, lives: int) -> None:
+        """The batch under way, unless the worker had not begun with it."""
+        if worker.settled:
+            task.lives += lives
+        else:
+            self._unborn += 1
+        if task.lives >= MOST_LIVES or self._unborn >= MOST_UNBORN:
+            raise _lost(task, cause)
 
 
 def _how(worker: Worker) -> str:
