@@ -61,7 +61,7 @@ class MemoryDrawer(Drawer):
         self._closed = weakref.finalize(self, _close, self._descriptors, self._folder, self._owner)
 
     def create(self, name: str) -> BinaryIO:
-        if self._folder is None:
+        if self._folder is None and name not in self._descriptors:
             self._descriptors[name] = os.memfd_create(f"hotlap-{name}")
         return super().create(name)
 
