@@ -26,6 +26,7 @@ def test_only_commands_that_exist_are_offered(views, name):
 
 def test_the_cause_is_explained_and_the_report_opened(views):
     assert lines(views["data-bound"]) == [
+        "hotlap tune train.py --epochs 3",
         "hotlap explain item-cpu-bound",
         "hotlap report .hotlap/runs/20261116-101500-train --open",
     ]
