@@ -1,6 +1,7 @@
 """An HF Trainer with a delay of known size in one stage, written to planted.json as it really was."""
 
 import argparse
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.utils.logging import disable_progress_bar
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--stage", required=True, help="one, or several with commas; `none` plants nothing")
@@ -16,6 +18,20 @@ parser.add_argument("--every", type=int, default=1, help="steps between two dela
 parser.add_argument("--steps", type=int, default=60)
 args = parser.parse_args()
 planted = {stage: [] for stage in args.stage.split(",")}
+inside = 0.0
+clock = {}  # milliseconds by stage and step, as the script's own stopwatch says
+
+
+@contextlib.contextmanager
+def stopwatch(stage, step):
+    """One inside another stops the outer one."""
+    global inside
+    started, outer, inside = time.perf_counter(), inside, 0.0
+    yield
+    spent = time.perf_counter() - started
+    steps = clock.setdefault(stage, {})
+    steps[step] = steps.get(step, 0.0) + (spent - inside) * 1e3
+    inside = outer + spent
 
 
 def delay(stage, step):
@@ -40,16 +56,34 @@ class Slow(TrainerCallback):
             delay("log", state.global_step)
 
     def on_step_end(self, arguments, state, control, **kwargs):
-        delay("other", state.global_step)
+        with stopwatch("other", state.global_step):
+            delay("other", state.global_step)
 
 
 class MyTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """An override that never calls its parent, as most are."""
-        if model.training:
-            delay("forward", self.state.global_step)
-        outputs = model(**inputs)
+        with stopwatch("forward", self.state.global_step) if model.training else contextlib.nullcontext():
+            if model.training:
+                delay("forward", self.state.global_step)
+            outputs = model(**inputs)
         return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+    def log(self, logs, *args, **kwargs):
+        with stopwatch("log", self.state.global_step):
+            super().log(logs, *args, **kwargs)
+
+    def _maybe_log_save_evaluate(self, *args, **kwargs):
+        with stopwatch("log", self.state.global_step):
+            super()._maybe_log_save_evaluate(*args, **kwargs)
+
+    def evaluate(self, *args, **kwargs):
+        with stopwatch("validate", self.state.global_step):
+            return super().evaluate(*args, **kwargs)
+
+    def _save_checkpoint(self, *args, **kwargs):
+        with stopwatch("checkpoint", self.state.global_step):
+            super()._save_checkpoint(*args, **kwargs)
 
     def _save(self, output_dir=None, state_dict=None):
         delay("checkpoint", self.state.global_step)
@@ -61,6 +95,7 @@ def compute_metrics(predictions):
     return {"mean": float(predictions.predictions.mean())}
 
 
+disable_progress_bar()  # saving shows one, and that is logging
 torch.manual_seed(0)
 config = GPT2Config(
     vocab_size=64, n_positions=16, n_embd=64, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
@@ -86,4 +121,4 @@ trainer = MyTrainer(
     callbacks=[Slow()],
 )
 trainer.train()
-Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted}))
+Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted, "clock": clock}))

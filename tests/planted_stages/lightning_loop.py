@@ -1,6 +1,7 @@
 """A Lightning Trainer with a delay of known size in one stage, written to planted.json as it really was."""
 
 import argparse
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -19,6 +20,20 @@ parser.add_argument("--every", type=int, default=1, help="steps between two dela
 parser.add_argument("--steps", type=int, default=60)
 args = parser.parse_args()
 planted = {stage: [] for stage in args.stage.split(",")}
+inside = 0.0
+clock = {}  # milliseconds by stage and step, as the script's own stopwatch says
+
+
+@contextlib.contextmanager
+def stopwatch(stage, step):
+    """One inside another stops the outer one."""
+    global inside
+    started, outer, inside = time.perf_counter(), inside, 0.0
+    yield
+    spent = time.perf_counter() - started
+    steps = clock.setdefault(stage, {})
+    steps[step] = steps.get(step, 0.0) + (spent - inside) * 1e3
+    inside = outer + spent
 
 
 def delay(stage, step):
@@ -30,14 +45,33 @@ def delay(stage, step):
 
 class SlowLog(CSVLogger):
     def log_metrics(self, metrics, step=None):
-        if "loss" in metrics:
-            delay("log", step)
-        super().log_metrics(metrics, step)
+        with stopwatch("log", trainer.global_step):
+            if "loss" in metrics:
+                delay("log", trainer.global_step)
+            super().log_metrics(metrics, step)
+
+    def save(self):
+        with stopwatch("log", trainer.global_step):
+            super().save()
 
 
 class SlowCallback(L.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        delay("other", trainer.global_step)
+        with stopwatch("other", trainer.global_step):
+            delay("other", trainer.global_step)
+
+    def on_validation_start(self, trainer, module):
+        self.validation = stopwatch("validate", trainer.global_step)
+        self.validation.__enter__()
+
+    def on_validation_end(self, trainer, module):
+        self.validation.__exit__(None, None, None)
+
+
+class TimedCheckpoint(ModelCheckpoint):
+    def _save_topk_checkpoint(self, trainer, candidates):
+        with stopwatch("checkpoint", trainer.global_step):
+            super()._save_topk_checkpoint(trainer, candidates)
 
 
 class Net(L.LightningModule):
@@ -46,10 +80,15 @@ class Net(L.LightningModule):
         self.layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
 
     def training_step(self, batch, batch_idx):
-        delay("forward", self.global_step)
-        loss = nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+        with stopwatch("forward", self.global_step):
+            delay("forward", self.global_step)
+            loss = nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
         self.log("loss", loss)
         return loss
+
+    def log(self, *args):
+        with stopwatch("log", self.global_step):
+            super().log(*args)
 
     def validation_step(self, batch, batch_idx):
         if batch_idx == 0:
@@ -57,9 +96,11 @@ class Net(L.LightningModule):
         self.log("accuracy", (self.layers(batch[0]).argmax(1) == batch[1]).float().mean())
 
     def transfer_batch_to_device(self, batch, device, dataloader_idx):
-        if self.trainer.training:
+        if not self.trainer.training:
+            return super().transfer_batch_to_device(batch, device, dataloader_idx)
+        with stopwatch("transfer", self.global_step):
             delay("transfer", self.global_step)
-        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+            return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def on_save_checkpoint(self, checkpoint):
         delay("checkpoint", self.global_step)
@@ -78,9 +119,9 @@ trainer = L.Trainer(
     limit_val_batches=2,
     log_every_n_steps=1,
     logger=SlowLog("logs"),
-    callbacks=[SlowCallback(), ModelCheckpoint("checkpoints", every_n_train_steps=1)],
+    callbacks=[SlowCallback(), TimedCheckpoint("checkpoints", every_n_train_steps=1)],
     enable_progress_bar=False,
     enable_model_summary=False,
 )
 trainer.fit(Net(), loader, loader)
-Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted}))
+Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted, "clock": clock}))

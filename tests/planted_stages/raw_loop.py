@@ -1,10 +1,11 @@
 """A raw loop that logs, validates and saves in every step, with a delay of known size in one stage.
 
-It times each delay itself, since sleeping takes a little longer than asked for, and writes them to
-planted.json; only those inside loader workers cannot be known from here.
+It times each delay and each stage itself, since sleeping takes a little longer than asked for, and writes both to
+planted.json; only the delays inside loader workers cannot be known from here.
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import time
@@ -24,7 +25,16 @@ args = parser.parse_args()
 
 BATCH, WIDTH = 32, 256
 planted = {stage: [] for stage in args.stage.split(",")}
+clock = {}  # milliseconds by stage and step, as the script's own stopwatch says
 step = 0
+
+
+@contextlib.contextmanager
+def stopwatch(stage):
+    started = time.perf_counter()
+    yield
+    steps = clock.setdefault(stage, {})
+    steps[step] = steps.get(step, 0.0) + (time.perf_counter() - started) * 1e3
 
 
 def due(stage, at=None):
@@ -43,10 +53,13 @@ def copy_for_a_while(payload):
 
     `copy=True` makes the CPU copy what a GPU would have been sent.
     """
-    started = time.perf_counter()
-    while time.perf_counter() - started < args.ms / 1000:
-        payload.to("cpu", copy=True)
-    planted["transfer"].append(time.perf_counter() - started)
+    spent = 0.0
+    while spent < args.ms / 1000:
+        started = time.perf_counter()
+        with stopwatch("transfer"):
+            payload.to("cpu", copy=True)
+        spent += time.perf_counter() - started
+    planted["transfer"].append(spent)
 
 
 class Items(Dataset):
@@ -119,16 +132,27 @@ if __name__ == "__main__":
     model = Net()
     optimizer = SlowSGD(model.parameters(), lr=0.01)
     loader = DataLoader(Items(), batch_size=BATCH, num_workers=args.workers)
-    for x, y in loader:
+    batches = iter(loader)
+    while step < args.steps:
+        with stopwatch("data"):
+            x, y = next(batches)
         if due("transfer"):
             copy_for_a_while(payload)
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        logger.info("step %d", step)
-        validate(model, held_out)
-        torch.save({"model": model.state_dict(), "extra": SlowToPickle()}, "checkpoint.pt")
-        delay("other")
+        with stopwatch("forward"):
+            loss = nn.functional.cross_entropy(model(x), y)
+        with stopwatch("optimizer"):
+            optimizer.zero_grad()
+        with stopwatch("backward"):
+            loss.backward()
+        with stopwatch("optimizer"):
+            optimizer.step()
+        with stopwatch("log"):
+            logger.info("step %d", step)
+        with stopwatch("validate"):
+            validate(model, held_out)
+        with stopwatch("checkpoint"):
+            torch.save({"model": model.state_dict(), "extra": SlowToPickle()}, "checkpoint.pt")
+        with stopwatch("other"):
+            delay("other")
         step += 1
-    Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted}))
+    Path("planted.json").write_text(json.dumps({"steps": args.steps, "seconds": planted, "clock": clock}))
