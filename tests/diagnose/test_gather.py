@@ -9,7 +9,7 @@ import pytest
 
 from hotlap.diagnose.gather import read_integers, read_recordings, timelines
 from hotlap.facts.timeline import Ending, Gauge, Stage
-from hotlap.probe import marks
+from hotlap.probe import boundary, marks
 from hotlap.probe.marks import Kind
 from hotlap.probe.sampler import LINE_BITS
 
@@ -84,6 +84,37 @@ def test_each_rank_is_a_timeline_and_of_two_processes_of_one_the_longer(folder, 
         (0, 2, 6, 30),
         (1, 2, 5, 10),
     ]
+
+
+@pytest.fixture
+def faults():
+    yield boundary.faults
+    boundary.faults.clear()
+
+
+def test_a_recording_that_cannot_be_read_does_not_take_the_others_with_it(folder, usual, faults):
+    folder.write(5, usual(10).raw, rank=0, world=2, loaders="garbled")
+    folder.write(6, usual(30).raw, rank=1, world=2)
+    assert [each.rank for each in folder.read()] == [1]
+    assert len(faults) == 1 and "_timeline" in faults[0]
+
+
+def test_a_trace_that_cannot_be_read_costs_the_operators_alone(folder, usual, faults):
+    folder.write(6, usual(30).raw)
+    event = {
+        "name": "aten::mm",
+        "cat": "cpu_op",
+        "ph": "X",
+        "ts": 1,
+        "dur": 5,
+        "tid": 1,
+        "args": {"Input Dims": [3]},
+    }
+    (folder.path / "6.trace.json").write_text(json.dumps({"traceEvents": [event]}))
+    (timeline,) = folder.read()
+    assert timeline.ops is None and len(timeline.steps) == 30
+    (folder.path / "6.trace.json").write_text('{"traceEvents": [{"name"')
+    assert folder.read()[0].ops is None
 
 
 def test_the_rank_that_torch_says_goes_before_the_environments(folder, usual):

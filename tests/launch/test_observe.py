@@ -102,6 +102,16 @@ def test_backward_passes_that_accumulate_are_no_steps(job, watch):
     assert job.word == 26
 
 
+def test_a_rank_that_is_not_seen_yet_is_given_time_to_hear_it(job, watch):
+    """On a busy machine the marks of the other rank may come late, and it would wait for one that has ended."""
+    look = watch(20)
+    job.steps(1)
+    job.write(1, 2 << 8 | marks.WORLD)
+    job.steps(25)
+    look()
+    assert job.word == 27 + 150, "one and a half seconds of steps that take 10 ms"
+
+
 def test_files_of_workers_may_go_at_any_moment(job, monkeypatch):
     observer = Observer(job.folder, 20, steady_from, print)
     job.steps(10)

@@ -19,6 +19,7 @@ from hotlap.diagnose.operators import read_operators
 from hotlap.diagnose.tally import combine, project_startups, tally
 from hotlap.diagnose.window import marks_within, samples_within
 from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
+from hotlap.probe import boundary
 from hotlap.probe.marks import Kind
 from hotlap.stats.quantile import quantile
 from hotlap.stats.steady import steady_from
@@ -83,9 +84,11 @@ def timelines(
     for recording in recordings:
         if recording.is_worker:
             continue
-        timeline = _timeline(recording, recordings, ending, end, gauges.get(recording.pid, ()))
-        known = by_rank.get(timeline.rank)
-        if len(timeline.steps) and (known is None or len(known.steps) < len(timeline.steps)):
+        # A recording that cannot be read must not take those of other ranks with it.
+        own = gauges.get(recording.pid, ())
+        timeline = boundary.attempt(_timeline, recording, recordings, ending, end, own)
+        known = by_rank.get(timeline.rank) if timeline else None
+        if timeline and len(timeline.steps) and (known is None or len(known.steps) < len(timeline.steps)):
             by_rank[timeline.rank] = timeline
     return tuple(by_rank[rank] for rank in sorted(by_rank))
 
@@ -128,7 +131,7 @@ def _timeline(
         boundary=seen.boundary,
         inferred=seen.inferred,
         comm_s=_comm_seconds(seen, since),
-        ops=read_operators(recording.trace),
+        ops=boundary.attempt(read_operators, recording.trace),
         free_input_s=_free_input(facts, 0.0),
         free_input_range_s=tuple(each for way in (-1, 1) if (each := _free_input(facts, way)) is not None),
     )

@@ -94,9 +94,13 @@ class Observer:
         if steady >= self._wanted and self._asked_at is None:
             self._ask_to_end(tail.optimizer_steps(), median(walls[-_RECENT:]) / 1e9)
 
+    def _worlds(self) -> list[int]:
+        return [tail.world for tail in self._tails.values()]
+
     def _ask_to_end(self, made: int, pace_s: float) -> None:
         """Several ranks must hear the word before the step it names, so that all stop after the same one."""
-        ranks = sum(1 for tail in self._tails.values() if tail.ends())
+        # A rank whose first marks are not written yet takes part too.
+        ranks = max(sum(1 for tail in self._tails.values() if tail.ends()), *self._worlds())
         lead = int(_LEAD_S / max(pace_s, 1e-4)) if ranks > 1 else 0
         phase = min(_MOST_PHASE_STEPS, int(_PHASE_S / max(pace_s, 1e-4)))
         control.stop_after(self._folder, made + 1 + lead, phase)
@@ -114,6 +118,7 @@ class _Tail:
         self._backwards: list[int] = []
         self._ended = 0
         self._in_phases = False
+        self.world = 1
         self.steps_after = 0  # the measured window, until the script is asked to end
 
     def read(self) -> None:
@@ -137,6 +142,8 @@ class _Tail:
             elif code == _BACKWARD:
                 self._backwards.append(value >> 8)
                 self.steps_after += self._in_phases
+            elif code == marks.WORLD:
+                self.world = value >> 8
             elif code == marks.CONTINUES and self._backwards:
                 self._backwards.pop()
             elif code in (marks.WINDOW_END, marks.PHASES_END):

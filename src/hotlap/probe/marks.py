@@ -55,6 +55,7 @@ EXHAUSTED = 147  # loader that the fetch before found without a batch: its worke
 CONTINUES = (
     148  # the backward pass before belongs to the same step as the one before it: gradients are accumulated
 )
+WORLD = 149  # ranks that train together, told with the first step
 SYNC_PLACE = 146  # number of the line that the synchronisation before was made in
 
 STEP_MARK = "hotlap: a step ends"  # an annotation in a torch.profiler trace

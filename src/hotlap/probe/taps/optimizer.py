@@ -83,7 +83,9 @@ class OptimizerTap:
         self.before, self.latest = self.latest, number
         steps = self.session.control.steps + 1
         if steps in _PORTRAIT_STEPS:
-            self.session.facts["runtime"] = runtime_portrait()
+            self.session.facts["runtime"] = runtime = runtime_portrait()
+            if (runtime["world"] or 1) > 1:
+                self.session.fact(runtime["world"], marks.WORLD)
         for listener in self.session.step_ends:
             listener()
 
