@@ -191,7 +191,7 @@ def busy(case: str, variant: str) -> dict[str, float]:
         sampler = BucketBatchSampler(data.lengths.tolist(), 32)
         batches = _endless(build(data, batch_sampler=sampler, collate_fn=pad_collate, **workers))
         accelerator = Accelerator(0.02)
-    for _ in range(WARM):
+    for _ in range(LEARNING):
         accelerator.steps.put(next(batches))
     before, began = accelerator.busy_s, time.perf_counter()
     while time.perf_counter() - began < 2 * MEASURED_S:

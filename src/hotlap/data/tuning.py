@@ -22,7 +22,8 @@ CHEAP = 0.25  # batches that cost so much less than at first (a cache has filled
 HAND_OVER_S = 2e-4  # of a batch from a worker, about
 MOST = {THREADS: 32, PROCESSES: 16}
 DEEPEST = 64  # batches ahead
-LONGEST_REST = 4096  # batches until it is tried again, after it has not paid several times
+LOOK_AGAIN = 32  # batches until it is looked again whether workers are worth a try
+FIRST_REST, LONGEST_REST = 256, 16384  # batches until they are tried again, after they have not paid
 LONGEST_PAUSE = 256  # windows until more workers are tried again
 HELD = 0.4  # of the consumer's time: batches are held back so long to see whether it notices
 CHEAP_WINDOWS = 5  # in a row, before it is believed: batches that cost unevenly are cheap for a while too
@@ -50,18 +51,21 @@ def chosen_by_user(setting: Setting, limits: Limits, story: Story) -> Strategy:
 
 def measured(limits: Limits, story: Story) -> Strategy:
     """Nothing is given: look at the items first, then take the way that suits them, then as many as pay."""
-    look, rest = (yield Trial(Setting(IN_PROCESS), 4)), 64
+    look, rest = (yield Trial(Setting(IN_PROCESS), 4)), FIRST_REST
     while True:
         story.tell(
             f"A batch takes {duration(look.wall)} to fetch, {share(look.cpu_share)} of that time it needs a core, and "
             f"the consumer takes {duration(look.gap)} for it."
         )
-        if _is_worth_it(look, limits, story) and not (yield from _is_hidden(look, story)):
+        if not _is_worth_it(look, limits, story):
+            look = yield Trial(Setting(IN_PROCESS), LOOK_AGAIN)
+            continue
+        if not (yield from _is_hidden(look, story)):
             for way in (THREADS, PROCESSES):
                 if (yield from _suits(way, look, limits, story)):
                     yield from _adjusted(_start(way, look, limits), look, limits, story)
         look = yield Trial(Setting(IN_PROCESS), rest)
-        rest = min(LONGEST_REST, 2 * rest)
+        rest = min(LONGEST_REST, 4 * rest)
 
 
 def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
