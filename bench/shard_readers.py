@@ -67,7 +67,7 @@ def hotlap() -> Ways:
     def speech(suffix: str, folder: Path) -> Iterator[Any]:
         data = open_shards(folder / f"{suffix}-packed")
         for indices in batches(len(data), SPEECH_BATCH):
-            yield pad([item["audio"] for item in data.__getitems__(indices)])
+            yield data.padded(indices)["audio"]
 
     def photos(folder: Path) -> Iterator[Any]:
         data = open_shards(folder / "jpeg-packed", decode={"jpg": Picture(SIZE, MEAN, STD)})

@@ -31,8 +31,13 @@ class Audio:
     sample_rate: int | None = None
 
     def __call__(self, content: memoryview) -> Array:
+        samples = self.undecoded(content)
+        return np.multiply(samples, _scale(samples), dtype=np.float32)
+
+    def undecoded(self, content: memoryview) -> Array:
+        """The samples as they lie in a plain WAV file, to be written elsewhere by `write_float`; else decoded."""
         plain = plain_wav(content)
-        rate, samples = (plain.rate, _as_float(plain.samples)) if plain else _by_soundfile(content)
+        rate, samples = (plain.rate, plain.samples) if plain else _by_soundfile(content)
         if self.sample_rate is not None and rate != self.sample_rate:
             what = f"the sound has {rate} samples a second, not {self.sample_rate}."
             raise SampleError(what, "resample it before packing")
@@ -101,11 +106,13 @@ def _view(body: memoryview, size: int, described: tuple[str, int, int]) -> Plain
     return Plain(rate, samples if channels == 1 else samples.reshape(frames, channels))
 
 
-def _as_float(samples: Array) -> Array:
-    scale = _SCALES.get(samples.dtype.str)
-    if scale is None:
-        return samples.astype(np.float32)
-    return np.multiply(samples, scale, dtype=np.float32)
+def write_float(samples: Array, target: Array) -> None:
+    """Float32 in -1..1, straight to its place: no array in between."""
+    np.multiply(samples, _scale(samples), out=target, dtype=np.float32)
+
+
+def _scale(samples: Array) -> np.float32:
+    return _SCALES.get(samples.dtype.str, np.float32(1.0))
 
 
 def _by_soundfile(content: memoryview) -> tuple[int, Array]:

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,8 @@ from typing import Any, cast
 import numpy as np
 
 from hotlap.data.budget import usable_cores
-from hotlap.data.decode import Decoder, decode_fields, default_decoders, needs_threads
+from hotlap.data.decode import THREADED, Decoder, decode_fields, default_decoders, needs_threads
+from hotlap.data.decode_audio import Audio, write_float
 from hotlap.data.formats import format_named, format_of
 from hotlap.data.samples import SampleError, restore
 from hotlap.data.sealed import SEAL, Seal, read_seal
@@ -94,18 +95,31 @@ class ShardDataset:
         return batch
 
     def padded(self, indices: Sequence[int], value: float = 0) -> dict[str, tuple[Array, Array]]:
-        """A batch of arrays of several lengths: each field padded to its longest, and the lengths."""
+        """A batch of arrays or sounds of several lengths: each field padded to its longest, and the lengths."""
         raw = [self._reader(shard).view(row) for shard, row in map(self._place, indices)]
         batch = {}
-        for name, first in raw[0].items():
+        for field, first in raw[0].items():
+            if any(field not in each for each in raw):
+                raise UsageError(
+                    f"not all samples of the batch have the field '{field}'.", "use data.__getitems__"
+                )
+            name, _, suffix = field.rpartition(".")
+            sound = self._decoders.get(suffix.lower())
             if isinstance(first, np.ndarray) and first.ndim:
-                arrays = [each[name] for each in raw]
-                lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
-                target = np.full((len(arrays), lengths.max(), *first.shape[1:]), value, first.dtype)
-                for row, length, array in zip(target, lengths, arrays, strict=True):
-                    row[:length] = array
-                batch[name] = (target, lengths)
+                batch[field] = _padded([each[field] for each in raw], value, np.copyto, first.dtype)
+            elif isinstance(first, bytes | memoryview) and isinstance(sound, Audio):
+                samples = self._each(
+                    sound.undecoded, [memoryview(each[field]) for each in raw], suffix.lower()
+                )
+                batch[name or "audio"] = _padded(samples, value, _into, np.dtype(np.float32))
         return batch
+
+    def _each(
+        self, decode: Callable[[memoryview], Array], contents: list[memoryview], suffix: str
+    ) -> list[Array]:
+        if self._threads > 1 and suffix in THREADED:
+            return list(self._executor().map(decode, contents))
+        return [decode(each) for each in contents]
 
     def key(self, index: int) -> str:
         """The name of a sample."""
@@ -166,6 +180,21 @@ class ShardDataset:
         if self._pool is None or self._pool[0] != os.getpid():
             self._pool = (os.getpid(), ThreadPoolExecutor(self._threads, "hotlap-decode"))
         return self._pool[1]
+
+
+def _padded(
+    arrays: Sequence[Array], value: float, write: Callable[[Array, Array], None], dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    target = np.empty((len(arrays), lengths.max(), *arrays[0].shape[1:]), dtype)
+    for row, length, array in zip(target, lengths, arrays, strict=True):
+        write(row[:length], array)
+        row[length:] = value
+    return target, lengths
+
+
+def _into(target: Array, samples: Array) -> None:
+    write_float(samples, target)
 
 
 def _expand(pattern: str) -> list[Path]:

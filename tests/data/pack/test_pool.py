@@ -91,6 +91,18 @@ def test_threads_decode_a_batch_in_order_and_after_a_fork(speech, tmp_path, pack
     data = open_shards(tmp_path / "out", threads=3)
     alone = open_shards(tmp_path / "out", threads=1)
     order = [3, 7, 3, 11, 23, 1, 15]
+    wav, flac = [0, 2, 4, 24, 25], [3, 7, 11]
+    for batch in (wav, flac):
+        padded, lengths = data.padded(batch, value=9)["audio"]
+        assert (
+            padded.dtype == np.float32
+            and padded.flags.writeable
+            and padded.shape == (len(batch), lengths.max())
+        )
+        for row, length, item in zip(padded, lengths, alone.__getitems__(batch), strict=True):
+            assert np.array_equal(row[:length], item["audio"]) and (row[length:] == 9).all()
+    with pytest.raises(HotlapError, match="not all samples of the batch have the field 'wav'"):
+        data.padded([0, 3])
     for ours, theirs in zip(data.__getitems__(order), alone.__getitems__(order), strict=True):
         assert ours["text"] == theirs["text"] and np.array_equal(ours["audio"], theirs["audio"])
     read, write = os.pipe()
