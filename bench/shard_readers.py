@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def batches(count: int, size: int) -> list[list[int]]:
     return [order[at : at + size] for at in range(0, count, size)]
 
 
+@cache
 def by_length(folder: Path) -> list[list[int]]:
     """Sequences of about one length in a batch, batches shuffled: what every good sampler does."""
     lengths = np.diff(np.load(folder / "sequences.npz")["offsets"])
@@ -64,23 +66,29 @@ def decode_photo(content: bytes) -> Any:
 def hotlap() -> Ways:
     from hotlap.data import Picture, open_shards
 
+    opened = cache(open_shards)  # once for all epochs, as in training
+
+    @cache
+    def opened_photos(folder: Path) -> Any:
+        return open_shards(folder / "jpeg-packed", decode={"jpg": Picture(SIZE, MEAN, STD)})
+
     def speech(suffix: str, folder: Path) -> Iterator[Any]:
-        data = open_shards(folder / f"{suffix}-packed")
+        data = opened(folder / f"{suffix}-packed")
         for indices in batches(len(data), SPEECH_BATCH):
             yield data.padded(indices)["audio"]
 
     def photos(folder: Path) -> Iterator[Any]:
-        data = open_shards(folder / "jpeg-packed", decode={"jpg": Picture(SIZE, MEAN, STD)})
+        data = opened_photos(folder)
         for indices in batches(len(data), PHOTO_BATCH):
             yield stack([item["image"] for item in data.__getitems__(indices)])
 
     def windows(folder: Path) -> Iterator[Any]:
-        data = open_shards(folder / "windows-packed")
+        data = opened(folder / "windows-packed")
         for indices in batches(len(data), WINDOW_BATCH):
             yield windows_of(data.gather(indices)["array"])
 
     def sequences(folder: Path) -> Iterator[Any]:
-        data = open_shards(folder / "sequences-packed")
+        data = opened(folder / "sequences-packed")
         for indices in by_length(folder):
             yield data.padded(indices)["tokens"]
 
@@ -148,6 +156,10 @@ def same(batch: Any) -> Any:
 def torch_loader() -> Ways:
     from torch.utils.data import DataLoader
 
+    @cache
+    def opened(kind: Callable[[Path], Any], folder: Path) -> Any:
+        return kind(folder)
+
     def files(suffix: str, workers: int, folder: Path) -> Iterator[Any]:
         name = "jpeg" if suffix == "jpg" else suffix
         size, collate = (PHOTO_BATCH, stack) if suffix == "jpg" else (SPEECH_BATCH, pad)
@@ -157,11 +169,11 @@ def torch_loader() -> Ways:
 
     def windows(kind: type[Table], folder: Path) -> Iterator[Any]:
         collate = same if kind is BatchTable else torch.stack
-        loader = DataLoader(kind(folder), WINDOW_BATCH, shuffle=True, collate_fn=collate)
+        loader = DataLoader(opened(kind, folder), WINDOW_BATCH, shuffle=True, collate_fn=collate)
         return map(windows_of, loader)
 
     def sequences(folder: Path) -> Iterator[Any]:
-        return iter(DataLoader(Tokens(folder), batch_sampler=by_length(folder), collate_fn=pad))
+        return iter(DataLoader(opened(Tokens, folder), batch_sampler=by_length(folder), collate_fn=pad))
 
     def both(suffix: str) -> list[Way]:
         return [lambda folder: files(suffix, 0, folder), lambda folder: files(suffix, 2, folder)]
@@ -237,12 +249,16 @@ def grain() -> Ways:
 def tensordict() -> Ways:
     from tensordict import TensorDict
 
-    def windows(folder: Path) -> Iterator[Any]:
+    @cache
+    def opened(folder: Path) -> Any:
         stored = folder / "windows-tensordict"
         if not stored.exists():
             values = torch.from_numpy(np.load(folder / "windows.npy"))
             TensorDict({"x": values}, batch_size=[len(values)]).memmap(str(stored))
-        data = TensorDict.load_memmap(str(stored))
+        return TensorDict.load_memmap(str(stored))
+
+    def windows(folder: Path) -> Iterator[Any]:
+        data = opened(folder)
         for indices in batches(len(data), WINDOW_BATCH):
             yield windows_of(data[torch.as_tensor(indices)]["x"])
 
@@ -252,9 +268,13 @@ def tensordict() -> Ways:
 def datasets() -> Ways:
     from datasets import Dataset
 
+    @cache
+    def opened(folder: Path) -> Any:
+        stored = Dataset.from_parquet(str(folder / "sequences.parquet"), cache_dir=str(folder / "hf-cache"))
+        return stored.with_format("numpy")
+
     def sequences(folder: Path) -> Iterator[Any]:
-        cache = str(folder / "hf-cache")
-        data = Dataset.from_parquet(str(folder / "sequences.parquet"), cache_dir=cache).with_format("numpy")
+        data = opened(folder)
         for indices in by_length(folder):
             yield pad([np.asarray(each, dtype=np.int32) for each in data[indices]["tokens"]])
 
@@ -264,9 +284,12 @@ def datasets() -> Ways:
 def lhotse() -> Ways:
     from lhotse import Recording
 
+    @cache
+    def opened(folder: Path, suffix: str) -> list[Any]:
+        return [Recording.from_file(path).to_cut() for path in sorted(folder.glob(f"*.{suffix}"))]
+
     def speech(suffix: str, folder: Path) -> Iterator[Any]:
-        paths = sorted((folder / suffix).glob(f"*.{suffix}"))
-        cuts = [Recording.from_file(path).to_cut() for path in paths]
+        cuts = opened(folder / suffix, suffix)
         for indices in batches(len(cuts), SPEECH_BATCH):
             yield pad([cuts[at].load_audio()[0] for at in indices])
 
