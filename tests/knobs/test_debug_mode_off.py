@@ -12,7 +12,7 @@ from hotlap.knobs.debug_mode_off import DebugModeOff
 
 
 @pytest.fixture
-def off(fit_compute, monkeypatch):
+def off(monkeypatch, fit_compute):  # in this order: what the knob puts back is there no more afterwards
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     return fit_compute(debug_mode_off=True)
 

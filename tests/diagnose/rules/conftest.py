@@ -200,6 +200,7 @@ case(
     plain(runtime=Runtime(2, debug=("detect_anomaly",))),
     plain(),
     plain(shares={Stage.DATA: 0.98}, runtime=Runtime(2, debug=("detect_anomaly",))),
+    plain(runtime=Runtime(2, debug=("launch_blocking",))),  # which says nothing to a model on the CPU
 )
 for cause, stage in (
     (Cause.LOGGING_HEAVY, Stage.LOG),

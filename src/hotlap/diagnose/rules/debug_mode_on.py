@@ -17,13 +17,14 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.compute import compute_share
+from hotlap.diagnose.compute import compute_share, on_cuda
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
 COSTS = {"detect_anomaly": 0.6, "profiler": 0.3, "launch_blocking": 0.2, "deterministic": 0.03}
 UNKNOWN_COST = 0.05
+BLOCKING = "launch_blocking"  # a word to the CUDA driver, which a model on the CPU never asks
 
 
 class DebugModeOn(Rule):
@@ -41,7 +42,7 @@ class DebugModeOn(Rule):
     )
 
     def examine(self, sight: Sight) -> Finding | None:
-        modes = sight.timeline.runtime.debug
+        modes = [mode for mode in sight.timeline.runtime.debug if mode != BLOCKING or on_cuda(sight.timeline)]
         share = compute_share(sight)
         left = 1.0
         for mode in modes:
