@@ -48,12 +48,17 @@ class Killer(threading.Thread):
         super().__init__(daemon=True)
         self.random, self.left, self.pause_s = random.Random(seed), kills, pause_s
         self.killed = 0
+        self.spared = set(self.children())  # those of others, such as multiprocessing's tracker
+
+    @staticmethod
+    def children():
+        listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+        return [int(each) for each in listed.split()]
 
     def run(self):
-        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
         while self.left:
             time.sleep(self.random.uniform(0, self.pause_s))
-            workers = [int(each) for each in children.read_text().split() if _runs(int(each))]
+            workers = [each for each in self.children() if each not in self.spared and _runs(each)]
             if workers:
                 with suppress(ProcessLookupError):  # it has just ended by itself
                     os.kill(self.random.choice(workers), signal.SIGKILL)
