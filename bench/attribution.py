@@ -38,7 +38,7 @@ def measure(stage: str, ms: float, steps: int, folder: Path) -> tuple[dict[str, 
     arguments = ["--stage", stage, "--ms", str(ms), "--steps", str(steps)]
     subprocess.run([*command, *arguments], cwd=folder, check=True, capture_output=True)
     view = json.loads((folder / "view.json").read_text())
-    planted = json.loads((folder / "planted.json").read_text())["seconds"].get(stage, [0.0])
+    planted = json.loads((folder / "planted.json").read_text())["seconds"].get(stage) or [0.0]
     return {name: each["p50"] for name, each in view["stages"].items()}, statistics.median(planted) * 1e3
 
 

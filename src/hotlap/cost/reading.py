@@ -73,7 +73,7 @@ def disturbed(timeline: Timeline, host: Host) -> bool:
 def cores_for(timeline: Timeline, host: Host) -> float:
     """Cores' worth of work to be had: a second thread of a core adds little, foreign work takes away."""
     physical = min(host.physical_cores or host.cores, host.cores)
-    worth = physical + SECOND_THREAD * (host.cores - physical)
+    worth = host.cores_worth or physical + SECOND_THREAD * (host.cores - physical)
     foreign = median([gauge.foreign_cpu for gauge in timeline.gauges]) if timeline.gauges else 0.0
     return max(worth / 2, worth - foreign)
 

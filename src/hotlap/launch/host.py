@@ -24,6 +24,7 @@ from hotlap.launch.cgroup import Limits, cgroup_limits
 from hotlap.launch.cpu import BF16_FLAGS, affinity_cores, physical_cores, read_cpu
 from hotlap.launch.nvml import Nvml
 from hotlap.launch.storage import NotMeasurableError, read_speed
+from hotlap.launch.worth import measured_worth
 
 PACKAGES = {
     "torch": ("torch",),
@@ -36,8 +37,11 @@ PACKAGES = {
 """Names of what a training script imports, and the distributions that bring it."""
 
 
-def inspect_host(folder: Path | None = None) -> Host:
-    """The facts of this machine; with a folder, also how fast it reads (a file is written there for it)."""
+def inspect_host(folder: Path | None = None, *, measure: bool = False) -> Host:
+    """The facts of this machine; with a folder, also how fast it reads (a file is written there for it).
+
+    `measure` finds out in a fifth of a second what the cores are worth together.
+    """
     system = platform.system()
     cpu = read_cpu(system)
     limits = cgroup_limits()
@@ -46,10 +50,11 @@ def inspect_host(folder: Path | None = None) -> Host:
     shm = _shared_memory(Path("/dev/shm"))
     storage, note = _storage(folder)
     gpus, driver = _gpus()
+    cores = allowed if limits.cpus is None else max(1, min(allowed, int(limits.cpus)))
     return Host(
         system=system,
         cpu=cpu.name,
-        cores=allowed if limits.cpus is None else max(1, min(allowed, int(limits.cpus))),
+        cores=cores,
         physical_cores=physical_cores(),
         ram_bytes=ram,
         ram_free_bytes=ram_free,
@@ -69,6 +74,7 @@ def inspect_host(folder: Path | None = None) -> Host:
         cpu_flags=cpu.flags,
         python_headers=Path(sysconfig.get_paths()["include"], "Python.h").is_file(),
         storage_note=note,
+        cores_worth=measured_worth(cores) if measure else None,
     )
 
 

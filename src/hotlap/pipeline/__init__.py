@@ -66,7 +66,7 @@ def profile(
     from hotlap.launch.process import Signals, run_job
     from hotlap.stats.steady import steady_from
 
-    host = inspect_host()
+    host = inspect_host(measure=True)
     run = runfolder.create_run(job.name, out)
     folder = runfolder.probe_folder(run)
     environment = child_environment(folder, phases)

@@ -39,7 +39,7 @@ def tune(
 ) -> tuple[Path, Tuning]:
     """Search for a plan; the folder goes on where an earlier search of the same job has left it."""
     folder = _folder(job, out)
-    host = inspect_host()
+    host = inspect_host(measure=True)
     codec.write_json(folder / "job.json", job)
     codec.write_json(folder / "host.json", host)
     with Signals() as signals:
