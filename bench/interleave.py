@@ -18,7 +18,7 @@ from hotlap.stats.compare import Ratio, ratio
 
 BENCH = Path(__file__).parent
 PYTHON = sys.executable
-PATIENCE_S = 90  # a run takes a few seconds; a peer that hangs must not hold up the bench
+PATIENCE_S = 60  # a run takes a few seconds; a peer that hangs must not hold up the bench
 
 
 @dataclass(frozen=True)
