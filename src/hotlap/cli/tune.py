@@ -31,7 +31,7 @@ _STEPS = 60  # steady ones of a trial: several trials tell more than a long one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--goal", choices=("speed", "balanced", "memory"), default="speed")
+    parser.add_argument("--goal", choices=("speed", "memory"), default="speed")
     parser.add_argument(
         "--budget",
         default="5m",

@@ -29,13 +29,3 @@ class Plan:
     settings: Mapping[str, Any] = field(default_factory=dict)
     proof: Proof | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)  # of a preset: why each line is there
-
-    def without(self, *ids: str) -> Plan:
-        return Plan(
-            {key: value for key, value in self.settings.items() if key not in ids}, None, self.reasons
-        )
-
-    def with_(self, **settings: Any) -> Plan:
-        """With these settings changed; an id's hyphens are written as underscores."""
-        changed = {key.replace("_", "-"): value for key, value in settings.items()}
-        return Plan({**self.settings, **changed}, None, self.reasons)

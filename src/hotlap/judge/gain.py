@@ -10,7 +10,6 @@ from hotlap.facts.verdict import Gain, Ruling
 from hotlap.stats.compare import Scatter, ratio
 
 LEAST = 0.03  # a winner must beat the incumbent by this: less is not worth a setting more
-TIE = 0.02  # settings this close are equal, and the simpler one is taken
 LOOKING = 0.99  # confidence while more trials may follow: who looks often is fooled more often
 DONE = 0.95
 

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
+from hotlap.facts.timeline import Ending
 from hotlap.launch.ending import end_job
 from hotlap.probe import boundary
 
@@ -31,6 +32,14 @@ class Outcome:
     ended_at: int
     interrupted: bool = False
     by_signal: int | None = None
+
+    @property
+    def ending(self) -> Ending:
+        if self.interrupted:
+            return Ending.INTERRUPTED
+        if self.by_signal is not None:
+            return Ending.KILLED
+        return Ending.FINISHED if self.exit_code == 0 else Ending.CRASHED
 
 
 def run_job(

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status, Trial
-from hotlap.measure.runner import Bench
+from hotlap.measure.runner import Bench, disturbed
 from hotlap.stats.compare import Ratio, pooled, ratio
 
 CONFIDENCE = 0.99  # a job that is compared with itself must hardly ever be called faster or slower
 NARROW = 0.03  # half the interval: who wants less must ask for more rounds
 LEAST_ROUNDS = 4
-DISTURBED = 0.5  # cores in use by others: such a round is repeated once
 
 
 @dataclass(frozen=True)
@@ -78,5 +77,4 @@ def contest(
 
 def _undisturbed(bench: Bench, number: int, variant: Variant) -> Trial:
     trial, _ = bench.trial(number, variant.plan)
-    foreign = trial.figures.foreign_cores if trial.figures else None
-    return bench.trial(number, variant.plan)[0] if foreign is not None and foreign > DISTURBED else trial
+    return bench.trial(number, variant.plan)[0] if disturbed(trial) else trial

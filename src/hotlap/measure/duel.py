@@ -9,10 +9,9 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Status, Trial
 from hotlap.measure.ledger import Ledger
-from hotlap.measure.runner import Bench
+from hotlap.measure.runner import Bench, disturbed
 from hotlap.stats.compare import Scatter, pooled
 
-DISTURBED = 0.5  # cores in use by others: such a trial is repeated
 _MOST_REPEATS = 2
 
 Decide = Callable[[Sequence[float], Sequence[float], Scatter | None, bool], bool]
@@ -38,8 +37,7 @@ def run_trial(bench: Bench, ledger: Ledger, plan: Plan, told: Told) -> tuple[Tri
         trial, seen = bench.trial(ledger.next_number, plan)
         ledger.add(trial)
         told(trial)
-        foreign = trial.figures.foreign_cores if trial.figures else None
-        if foreign is None or foreign < DISTURBED:
+        if not disturbed(trial):
             break
     return trial, seen
 

@@ -27,10 +27,17 @@ from hotlap.stats.steady import steady_from
 
 Collect = Callable[[Path, Outcome, Ending, int, LookRecord], tuple[Timeline, ...]]
 TRIALS = "trials"
+DISTURBED = 0.5  # cores in use by others: such a trial is repeated
 _PATIENCE_S = (
     120.0  # without a single step: reading data and compiling may take this long, a deadlock takes longer
 )
 _AS_LONG = 4.0  # times what the baseline took in all
+
+
+def disturbed(trial: Trial) -> bool:
+    """Whether others kept the machine busy meanwhile."""
+    foreign = trial.figures.foreign_cores if trial.figures else None
+    return foreign is not None and foreign >= DISTURBED
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Bench:
         )
         origin, outcome = self._run(folder, plan, watch, witness="")
         seen = by_pace(
-            self.collect(runfolder.probe_folder(folder), outcome, _ending(outcome), origin, watch.looks)
+            self.collect(runfolder.probe_folder(folder), outcome, outcome.ending, origin, watch.looks)
         )
         trial = self._concluded(number, plan, folder, outcome, watch, seen)
         runfolder.remove_probe_files(folder)
@@ -154,12 +161,6 @@ class _Watch:
 
     def close(self) -> None:
         self._observer.close()
-
-
-def _ending(outcome: Outcome) -> Ending:
-    if outcome.interrupted:
-        return Ending.INTERRUPTED
-    return Ending.FINISHED if outcome.exit_code == 0 else Ending.CRASHED
 
 
 def _status(outcome: Outcome, watch: _Watch, steady: bool, folder: Path) -> tuple[Status, str]:

@@ -82,7 +82,7 @@ def profile(
             raise
         finally:
             observer.close()
-        ending = Ending.WINDOW if observer.gave_up else _ending(outcome)
+        ending = Ending.WINDOW if observer.gave_up else outcome.ending
         try:
             return _conclude(
                 run, job, host, outcome, collect(folder, outcome, ending, origin, observer.looks)
@@ -260,14 +260,6 @@ def collect(
 
 def _rebased(gauge: Gauge, origin: int) -> Gauge:
     return Gauge(**{**vars(gauge), "t": gauge.t - origin})
-
-
-def _ending(outcome: Outcome) -> Ending:
-    if outcome.interrupted:
-        return Ending.INTERRUPTED
-    if outcome.by_signal is not None:
-        return Ending.KILLED
-    return Ending.FINISHED if outcome.exit_code == 0 else Ending.CRASHED
 
 
 def _exit_code(outcome: Outcome, seen: tuple[Timeline, ...]) -> int:
