@@ -35,6 +35,7 @@ class BatchSize(Knob):
     seam = Seam.LOADER
     numerics = Numerics.STATISTICAL
     values = Whole(1, 1 << 24)
+    promise = (1.0, 2.0)
     absent = "no DataLoader shows that it feeds training: none shuffles, drops its last batch or is called after it"
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:

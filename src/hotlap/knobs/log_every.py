@@ -26,6 +26,7 @@ class LogEvery(TrainerKnob):
     relieves = frozenset({Cause.LOGGING_HEAVY, Cause.HOST_SYNC})
     numerics = Numerics.BITWISE
     values = Whole(1, 1_000_000)
+    promise = (0.05, 0.1)
     stage = Stage.LOG
     absent = "the script writes its log by itself, in a loop of its own: log every so many steps there"
 

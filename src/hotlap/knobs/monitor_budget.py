@@ -34,6 +34,7 @@ class MonitorBudget(TrainerKnob):
     relieves = frozenset({Cause.MONITORING_HEAVY})
     numerics = Numerics.STATISTICAL
     values = Share()
+    promise = (0.05, 0.15)
     stage = Stage.OTHER
     absent = "the script monitors by itself, in a loop of its own: do so every so many steps there"
 

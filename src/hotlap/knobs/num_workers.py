@@ -49,7 +49,7 @@ class NumWorkers(Knob):
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Whole(0, 256)
-    promise = (0.5, 2.0)
+    promise = (2.0, 4.0)
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:
         """What the loader model thinks best, half of it, all cores, and none; as /dev/shm allows."""

@@ -28,6 +28,7 @@ class ValidateEvery(TrainerKnob):
     relieves = frozenset({Cause.VALIDATION_HEAVY})
     numerics = Numerics.STATISTICAL
     values = Whole(1, 10_000_000)
+    promise = (0.1, 0.2)
     stage = Stage.VALIDATE
     absent = "the script validates by itself, in a loop of its own: validate every so many steps there"
 
