@@ -1,0 +1,88 @@
+"""The share of the training time that monitors may take: they measure their own cost, and thin themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hotlap.errors import UsageError
+
+_OFF = ("off", "0", "0%")
+_RECENT = (
+    0.25  # weight of the newest cost of a task: first calls are dearer than later ones, and are forgotten
+)
+
+
+class Budget:
+    """All tasks of all monitors together stay below `share` of the time since the first of them was asked for.
+
+    A task is let through when its usual cost still fits in: a dear one (a plot) saves up for longer than a cheap one
+    (a loss that is looked at). `"off"` lets nothing through. One budget may be given to several monitors.
+    """
+
+    def __init__(self, share: float | str = "1%", clock: Callable[[], float] = time.perf_counter) -> None:
+        self.share = parsed_share(share)
+        self.spent = 0.0
+        self.left_out = 0
+        self._clock = clock
+        self._began: float | None = None
+        self._costs: dict[str, float] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since a task was first asked for."""
+        return 0.0 if self._began is None else self._clock() - self._began
+
+    @property
+    def spent_share(self) -> float | None:
+        """What monitoring has cost so far, as a share of the time; None before anything could be measured."""
+        elapsed = self.elapsed
+        return self.spent / elapsed if elapsed > 0 else None
+
+    def allows(self, task: str, guess_s: float = 0.0) -> bool:
+        """Whether the task may be done now; `guess_s` is what it may take as long as nobody knows."""
+        if self._began is None:
+            self._began = self._clock()
+        cost = self._costs.get(task, guess_s)
+        if self.share > 0 and self.spent + cost <= self.share * self.elapsed:
+            return True
+        self.left_out += 1
+        return False
+
+    @contextmanager
+    def spending(self, task: str) -> Iterator[None]:
+        """Around the task itself: what it takes is booked, also where it fails."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self.charge(task, self._clock() - began)
+
+    def charge(self, task: str, seconds: float) -> None:
+        """Book a cost that was measured elsewhere, such as time of a device."""
+        self.spent += seconds
+        usual = self._costs.get(task)
+        self._costs[task] = seconds if usual is None else usual + _RECENT * (seconds - usual)
+
+    def wait(self, task: str) -> float:
+        """Seconds until the task would be let through, if nothing else is spent meanwhile."""
+        if self.share <= 0:
+            return float("inf")
+        return max(0.0, (self.spent + self._costs.get(task, 0.0)) / self.share - self.elapsed)
+
+
+def parsed_share(text: float | str) -> float:
+    """`"1%"`, `0.01` and `"off"` as a share."""
+    try:
+        if isinstance(text, str):
+            plain = text.strip().lower()
+            number = plain.removesuffix("%")
+            share = 0.0 if plain in _OFF else float(number) / (100 if plain.endswith("%") else 1)
+        else:
+            share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise UsageError(f"the budget '{text}' is no share of the time.", 'give "1%", 0.01 or "off"')
+    return share
