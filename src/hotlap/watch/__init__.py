@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Budget", "Posterior", "PosteriorMonitor", "Verdict"]
+__all__ = ["Budget", "Posterior", "PosteriorMonitor", "TrainingMonitor", "Verdict", "Word"]
 
 if TYPE_CHECKING:
     from hotlap.watch.budget import Budget
     from hotlap.watch.collapse import Posterior, Verdict
     from hotlap.watch.posterior import PosteriorMonitor
+    from hotlap.watch.training import TrainingMonitor
+    from hotlap.watch.word import Word
 
 _HOMES = {
     "Budget": "hotlap.watch.budget",
     "Posterior": "hotlap.watch.collapse",
     "PosteriorMonitor": "hotlap.watch.posterior",
+    "TrainingMonitor": "hotlap.watch.training",
     "Verdict": "hotlap.watch.collapse",
+    "Word": "hotlap.watch.word",
 }
 
 

@@ -27,6 +27,7 @@ class Budget:
         self.left_out = 0
         self._clock = clock
         self._began: float | None = None
+        self._depth = 0
         self._costs: dict[str, float] = {}
 
     @property
@@ -52,24 +53,28 @@ class Budget:
 
     @contextmanager
     def spending(self, task: str) -> Iterator[None]:
-        """Around the task itself: what it takes is booked, also where it fails."""
+        """Around the task itself: what it takes is booked, also where it fails. Of tasks inside a task, once."""
         began = self._clock()
+        if self._began is None:
+            self._began = began
+        self._depth += 1
         try:
             yield
         finally:
-            self.charge(task, self._clock() - began)
+            self._depth -= 1
+            took = self._clock() - began
+            self._learn(task, took)
+            if not self._depth:
+                self.spent += took
 
     def charge(self, task: str, seconds: float) -> None:
         """Book a cost that was measured elsewhere, such as time of a device."""
+        self._learn(task, seconds)
         self.spent += seconds
+
+    def _learn(self, task: str, seconds: float) -> None:
         usual = self._costs.get(task)
         self._costs[task] = seconds if usual is None else usual + _RECENT * (seconds - usual)
-
-    def wait(self, task: str) -> float:
-        """Seconds until the task would be let through, if nothing else is spent meanwhile."""
-        if self.share <= 0:
-            return float("inf")
-        return max(0.0, (self.spent + self._costs.get(task, 0.0)) / self.share - self.elapsed)
 
 
 def parsed_share(text: float | str) -> float:

@@ -10,12 +10,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hotlap.launch.environment import FOLDER
 from hotlap.watch.budget import Budget
+from hotlap.watch.word import Word
 
 ENDING = ".watch.json"
 _WRITE_EVERY_S = 1.0
@@ -25,28 +27,16 @@ class Journal:
     """The latest word of each monitor."""
 
     def __init__(self, folder: Path) -> None:
+        self.steps: int | None = None
+        self.notes: Mapping[str, Any] = {}
         self._folder = folder
-        self._told: dict[str, dict[str, Any]] = {}
+        self._told: dict[str, Word] = {}
         self._budgets: dict[str, Budget] = {}
         self._written = -math.inf
 
-    def tell(
-        self,
-        monitor: str,
-        severity: str,
-        state: str,
-        since: int | None,
-        figures: Mapping[str, Any],
-        series: Sequence[Sequence[float]] = (),
-    ) -> None:
-        """`severity` is ok, warning or critical; `since` the step at which the state began."""
-        self._told[monitor] = {
-            "severity": severity,
-            "state": state,
-            "since": since,
-            "figures": dict(figures),
-            "series": series,
-        }
+    def tell(self, monitor: str, word: Word) -> None:
+        """From now on, this is what the monitor says."""
+        self._told[monitor] = word
 
     def budget(self, owner: str, budget: Budget) -> None:
         self._budgets[owner] = budget
@@ -66,7 +56,9 @@ class Journal:
                 "share": sum(each.share for each in budgets),
                 "spent": sum(each.spent_share or 0.0 for each in budgets),
             },
-            "monitors": self._told,
+            "steps": self.steps,
+            "notes": dict(self.notes),
+            "monitors": {name: asdict(word) for name, word in self._told.items()},
         }
         path = self._folder / f"{os.getpid()}{ENDING}"
         draft = self._folder / f".{path.name}"

@@ -12,10 +12,16 @@ from typing import Any
 from hotlap.watch.budget import Budget
 from hotlap.watch.collapse import Posterior, State, Verdict
 from hotlap.watch.journal import Journal, process_journal, run_folder
+from hotlap.watch.word import Gravity, Word
 
 LINES, PICTURE = "posterior.jsonl", "posterior.png"
 _MOST_LOOKS = 256  # of the history, and twice as many lines of the file
 _DIGITS = 4
+_GRAVITY = {
+    State.HEALTHY: Gravity.OK,
+    State.COLLAPSING: Gravity.WARNING,
+    State.COLLAPSED: Gravity.CRITICAL,
+}
 
 
 class Records:
@@ -95,12 +101,10 @@ class Records:
             logger.log_metrics(figures, step=seen.step)
 
     def _tell(self, journal: Journal, seen: Posterior, verdict: Verdict, budget: Budget) -> None:
-        severity = {State.HEALTHY: "ok", State.COLLAPSING: "warning", State.COLLAPSED: "critical"}
         figures = {**scalars(seen), "units": len(seen.variances), "ceiling": seen.ceiling}
-        figures["dead"] = len(verdict.dimensions)
-        series = [[each.step, each.mutual_information] for each in self.history]
+        points = [(each.step, each.mutual_information) for each in self.history]
         journal.tell(
-            "posterior", severity[verdict.state], verdict.state, verdict.since, figures, series[-_MOST_LOOKS:]
+            "posterior", Word(verdict.state, _GRAVITY[verdict.state], verdict.since, figures, points)
         )
         journal.budget("posterior", budget)
         journal.write_if_due()

@@ -1,0 +1,170 @@
+"""Watches any training of torch's: losses, gradients, speed and memory, all monitors under one budget.
+
+>>> import torch
+>>> from hotlap.watch import TrainingMonitor
+>>> model = torch.nn.Linear(4, 1)
+>>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+>>> with TrainingMonitor(budget="50%") as monitor:  # sees backward passes and optimizer steps of this process
+...     for _ in range(20):
+...         optimizer.zero_grad()
+...         model(torch.randn(8, 4)).square().mean().backward()
+...         optimizer.step()
+>>> monitor.words()["not-finite"].state
+'finite'
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from hotlap.probe import boundary
+from hotlap.watch.budget import Budget
+from hotlap.watch.hooks import Hooks
+from hotlap.watch.journal import process_journal
+from hotlap.watch.monitors.gradient_norm import GradientNorm
+from hotlap.watch.monitors.loss_spike import LossSpike
+from hotlap.watch.monitors.memory_growth import MemoryGrowth, resident_bytes
+from hotlap.watch.monitors.not_finite import NotFinite
+from hotlap.watch.monitors.throughput_drift import ThroughputDrift
+from hotlap.watch.reading import Reading
+from hotlap.watch.word import Word
+
+_MEMORY_EVERY_S, _JUDGE_EVERY_S, _TELL_EVERY_S = 2.0, 20.0, 1.0
+_DEVICE_EVERY = 10  # steps between two losses of a GPU: each is a copy
+_NORM_EVERY = 10  # steps
+_MOST_PENDING = 8  # figures that a device has not computed yet
+_NORM_S, _JUDGE_S, _TELL_S = 0.005, 0.01, 0.001  # assumed until they have been measured
+
+
+class TrainingMonitor:
+    """`with TrainingMonitor():` around the training, or `step(loss, parameters)` after each step of one's own.
+
+    `words()` has the latest of each monitor; under hotlap they also go to `hotlap watch`. A figure of a GPU is read
+    when the GPU has computed it: nothing here waits for one.
+    """
+
+    def __init__(
+        self, budget: Budget | str | float = "1%", clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.budget = budget if isinstance(budget, Budget) else Budget(budget, clock)
+        self.steps = 0
+        self.notes: dict[str, Any] = {}  # what else a look from outside should find
+        self._clock = clock
+        self._loss, self._finite, self._norm = LossSpike(), NotFinite(), GradientNorm()
+        self._drift, self._memory = ThroughputDrift(), MemoryGrowth()
+        self._device_memory: MemoryGrowth | None = None
+        self._pending: list[tuple[int, str, Reading]] = []
+        self._next_norm = 1
+        self._next_memory = self._next_judge = self._next_tell = 0.0
+        self._hooks: Hooks | None = None
+
+    def __enter__(self) -> Self:
+        if self.budget.share > 0:
+            self._hooks = Hooks(self._seen)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop watching; what is still on its way is read."""
+        if self._hooks is not None:
+            self._hooks.remove()
+            self._hooks = None
+        for step, what, reading in self._pending:
+            self._add(step, what, reading.values()[0])
+        self._pending.clear()
+        self._tell(last=True)
+
+    def words(self) -> dict[str, Word]:
+        """The latest of each monitor."""
+        of_memory = [each for each in (self._memory, self._device_memory) if each is not None]
+        monitors: list[Any] = [self._loss, self._finite, self._norm, self._drift, *of_memory]
+        return {each.id: each.word() for each in monitors}
+
+    def step(self, loss: Tensor | float | None = None, parameters: Iterable[Tensor] = ()) -> None:
+        """A step was made; the gradients of `parameters` are those it was made with."""
+        if self.budget.share > 0:
+            boundary.attempt(self._seen, loss, lambda: list(parameters))
+
+    def _seen(self, loss: Tensor | float | None, parameters: Callable[[], Sequence[Tensor]]) -> None:
+        with self.budget.spending("step"):
+            now = self._clock()
+            self.steps += 1
+            self._drift.add(self.steps, now)
+            if loss is not None:
+                self._take_loss(loss)
+            if self.steps >= self._next_norm and self.budget.allows("norm", _NORM_S):
+                self._take_norm(parameters())
+            if now >= self._next_memory:
+                self._take_memory(now)
+            if self._pending:
+                self._collect()
+            if now >= self._next_tell and self.budget.allows("tell", _TELL_S):
+                self._next_tell = now + _TELL_EVERY_S
+                with self.budget.spending("tell"):
+                    self._tell()
+
+    def _take_loss(self, loss: Tensor | float) -> None:
+        if isinstance(loss, Tensor) and loss.device.type == "cuda":
+            if self.steps % _DEVICE_EVERY == 0:
+                self._expect("loss", loss)
+        else:
+            self._add(self.steps, "loss", float(loss))
+
+    def _take_norm(self, parameters: Sequence[Tensor]) -> None:
+        self._next_norm = sys.maxsize  # gradients that have no norm (sparse ones) are not tried again
+        with self.budget.spending("norm"):
+            gradients = [each.grad.detach() for each in parameters if each.grad is not None]
+            if gradients:
+                self._expect("gradient", torch.nn.utils.get_total_norm(gradients))
+        self._next_norm = self.steps + _NORM_EVERY
+
+    def _expect(self, what: str, figure: Tensor) -> None:
+        if len(self._pending) < _MOST_PENDING:
+            self._pending.append((self.steps, what, Reading(figure)))
+
+    def _collect(self) -> None:
+        while self._pending and self._pending[0][2].ready:
+            step, what, reading = self._pending.pop(0)
+            self._add(step, what, reading.values()[0])
+
+    def _add(self, step: int, what: str, value: float) -> None:
+        self._finite.add(step, what, value)
+        (self._loss if what == "loss" else self._norm).add(step, value)
+
+    def _take_memory(self, now: float) -> None:
+        self._next_memory = now + _MEMORY_EVERY_S
+        used = resident_bytes()
+        if used is not None:
+            self._memory.add(self.steps, now, used)
+        cuda: Any = torch.cuda
+        if cuda.is_initialized():
+            self._device_memory = self._device_memory or MemoryGrowth("gpu-memory")
+            self._device_memory.add(self.steps, now, cuda.memory_allocated())
+        if now >= self._next_judge and self.budget.allows("judge", _JUDGE_S):
+            self._next_judge = now + _JUDGE_EVERY_S
+            with self.budget.spending("judge"):
+                for each in (self._memory, self._device_memory):
+                    if each is not None:
+                        each.judge()
+
+    def _tell(self, *, last: bool = False) -> None:
+        journal = process_journal()
+        if journal is None:
+            return
+        passes = self._hooks.passes if self._hooks is not None else 1
+        journal.steps, journal.notes = self.steps, {**self.notes, "passes": passes}
+        for monitor, word in self.words().items():
+            journal.tell(monitor, word)
+        journal.budget("training", self.budget)
+        journal.write() if last else journal.write_if_due()
