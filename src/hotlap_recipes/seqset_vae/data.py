@@ -45,18 +45,20 @@ class Collate:
 
     def __call__(self, items: Sequence[Item]) -> Batch:
         sizes = [item["sizes"][: self.longest] for item in items]
-        sets = max(map(len, sizes)) if self.dynamic else self.longest
+        counts = [len(each) for each in sizes]
+        sets = max(counts) if self.dynamic else self.longest
         most = max(int(each.max()) for each in sizes) if self.dynamic else LARGEST_SET
-        width = items[0]["events"].shape[1]
-        events = torch.zeros(len(items), sets, most, width)
-        present = torch.zeros(len(items), sets, most, dtype=torch.bool)
+        own = torch.zeros(len(items), sets, dtype=torch.int64)
         minutes = torch.zeros(len(items), sets)
-        for row, (item, own) in enumerate(zip(items, sizes, strict=True)):
-            count = len(own)
-            present[row, :count] = torch.arange(most) < torch.as_tensor(own)[:, None]
-            events[row][present[row]] = torch.as_tensor(item["events"][: int(own.sum())]).float()
+        for row, (item, count) in enumerate(zip(items, counts, strict=True)):
+            own[row, :count] = torch.as_tensor(sizes[row])
             minutes[row, :count] = torch.as_tensor(item["minutes"][:count])
+        present = torch.arange(most) < own[..., None]
+        seen = np.concatenate([item["events"][: each.sum()] for item, each in zip(items, sizes, strict=True)])
+        events = torch.zeros(present.numel(), seen.shape[1])
+        events.index_copy_(0, present.flatten().nonzero().squeeze(1), torch.as_tensor(seen).float())
         outcome = torch.tensor([float(item["outcome"]) for item in items])
+        events = events.reshape(*present.shape, -1)
         return {"events": events, "present": present, "minutes": minutes, "outcome": outcome}
 
 

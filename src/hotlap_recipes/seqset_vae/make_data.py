@@ -15,6 +15,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +98,7 @@ def event_table(subject: Subject) -> pa.Table:
     )
 
 
-def write_split(out: Path, split: str, subjects: Iterator[Subject], layout: str) -> list[dict[str, float]]:
+def write_split(out: Path, split: str, subjects: Iterator[Subject], layout: str) -> list[dict[str, Any]]:
     """The events of a split, and what `subjects.parquet` says of its subjects."""
     rows, writer = [], None
     (out / split).mkdir(parents=True) if layout == "files" else out.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,7 @@ def write_split(out: Path, split: str, subjects: Iterator[Subject], layout: str)
     return rows
 
 
-def subject_row(subject: Subject, split: str) -> dict[str, float]:
+def subject_row(subject: Subject, split: str) -> dict[str, Any]:
     known = {
         "subject": subject.number,
         "split": split,

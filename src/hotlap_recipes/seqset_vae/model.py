@@ -63,13 +63,13 @@ class Attention(nn.Module):
     def forward(self, queries: Tensor, keys: Tensor, visible: Tensor | None = None) -> Tensor:
         key, value = self.key_value(keys).chunk(2, -1)
         mask = None if visible is None else visible[:, None, None, :]
-        parts = (self._split(each) for each in (self.query(queries), key, value))
-        return self.out(
-            functional.scaled_dot_product_attention(*parts, attn_mask=mask).transpose(1, 2).flatten(2)
-        )
+        query, key, value = (self._split(each) for each in (self.query(queries), key, value))
+        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        mixed: Tensor = self.out(seen.transpose(1, 2).flatten(2))
+        return mixed
 
     def _split(self, rows: Tensor) -> Tensor:
-        return rows.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return rows.reshape(*rows.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
 class InducedSetAttention(nn.Module):
@@ -85,7 +85,8 @@ class InducedSetAttention(nn.Module):
     def forward(self, events: Tensor, visible: Tensor) -> Tensor:
         """(sets, events, width) and which of them are there."""
         seen = self.gather(self.points.expand(len(events), -1, -1), events, visible)
-        return self.norm(events + self.spread(events, seen))
+        attended: Tensor = self.norm(events + self.spread(events, seen))
+        return attended
 
 
 class Block(nn.Module):
@@ -100,7 +101,8 @@ class Block(nn.Module):
     def forward(self, rows: Tensor, visible: Tensor) -> Tensor:
         normed = self.first(rows)
         rows = rows + self.attention(normed, normed, visible)
-        return rows + self.inner(self.second(rows))
+        out: Tensor = rows + self.inner(self.second(rows))
+        return out
 
 
 class Encoder(nn.Module):
@@ -118,7 +120,7 @@ class Encoder(nn.Module):
         # A set of padding sees its first event, which is zero: attention to nothing at all has no defined result.
         visible = present | ~there[..., None]
         attended = self.sets(self.project(events).flatten(0, 1), visible.flatten(0, 1))
-        rows = masked_mean(attended.unflatten(0, there.shape), present) + self.time(time_features(minutes))
+        rows = masked_mean(attended.reshape(*present.shape, -1), present) + self.time(time_features(minutes))
         for block in self.blocks:
             rows = block(rows, there)
         mu, logvar = self.posterior(masked_mean(self.norm(rows), there)).float().chunk(2, -1)
@@ -141,7 +143,8 @@ class Decoder(nn.Module):
         """(B, S, seeds, D)"""
         time = self.time(time_features(minutes))
         mixed = self.mix(self.latent(latent)[:, None] + time) + self.modulate(latent)[:, None] * time
-        return self.out(mixed[:, :, None] + self.seeds)
+        events: Tensor = self.out(mixed[:, :, None] + self.seeds)
+        return events
 
 
 class SeqSetVAE(nn.Module):

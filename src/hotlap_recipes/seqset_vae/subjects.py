@@ -51,7 +51,7 @@ class ParquetSubjects(Dataset[Item]):
         events = self._read(number)
         sizes = events.groupby("set", sort=True).size().to_numpy()
         return {
-            "minutes": events.groupby("set", sort=True)["minute"].first().to_numpy(np.float32),
+            "minutes": events.groupby("set", sort=True)["minute"].first().to_numpy(np.float32, copy=True),
             "sizes": sizes.astype(np.int64),
             "events": np.stack(events["embedding"].to_list()),
             "outcome": np.float32(self.table["outcome"].iloc[index]),
