@@ -22,9 +22,5 @@ TARGETS = ("vehicle", "drivable")
 class BadInputError(Exception):
     """What the user gave cannot be trained on: what is wrong, with the value, and one remedy."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what}\n  -> {remedy}")
-        self.args = (what, remedy)  # so that it comes back whole from a worker of a DataLoader
-
-    def __str__(self) -> str:
-        return "\n  -> ".join(self.args)
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(f"{what}\n  -> {remedy}" if remedy else what)

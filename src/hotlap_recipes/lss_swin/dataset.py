@@ -1,17 +1,24 @@
-"""Key frames of a nuScenes tree as items for a DataLoader: images, camera geometry and what is to be drawn."""
+"""Key frames of a nuScenes tree as items for a DataLoader: images, camera geometry and what is to be drawn.
+
+By default an item is made as such datasets are written: every image is decoded in full, and camera after camera goes
+through a loop. `decode="scaled"` decodes at a fraction of the size and does the rest in few passes. `packed` names a
+folder that `hotlap_recipes.lss_swin.pack` wrote: nothing is decoded any more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from hotlap_recipes.lss_swin import SIX
+from hotlap_recipes.lss_swin.frames import camera_to_ego
 from hotlap_recipes.lss_swin.grid import BevGrid
-
-Decode = Literal["full", "scaled"]
+from hotlap_recipes.lss_swin.pictures import MEAN, STD, full_pixels, normalised
+from hotlap_recipes.lss_swin.sources import Decode, PackedItems, TreeItems, Wanted, framing_of
 
 
 class BevItem(TypedDict):
@@ -37,10 +44,39 @@ class NuScenesBev(Dataset[BevItem]):
         decode: Decode = "full",
         packed: str | None = None,
     ) -> None:
-        raise NotImplementedError
+        height, width = image_size
+        wanted = Wanted(split, tuple(cameras), (height, width), grid, decode)
+        self._source = PackedItems(packed, wanted) if packed else TreeItems(root, wanted)
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self._source)
 
     def __getitem__(self, index: int) -> BevItem:
-        raise NotImplementedError
+        if isinstance(self._source, TreeItems) and self._source.wanted.decode == "full":
+            return _as_usually_written(self._source, index)
+        raw = self._source[index]
+        return {
+            "images": normalised(torch.from_numpy(raw["planes"])),
+            "intrinsics": torch.from_numpy(raw["intrinsics"]),
+            "camera_to_ego": torch.from_numpy(raw["camera_to_ego"]),
+            "rig": raw["rig"],
+            "target": torch.from_numpy(raw["target"]).float(),
+        }
+
+
+def _as_usually_written(source: TreeItems, index: int) -> BevItem:
+    frame = source.frames[index]
+    images, intrinsics, extrinsics = [], [], []
+    for path, size, calibration in zip(frame.files, frame.sizes, frame.calibrations, strict=True):
+        framing = framing_of(size, source.wanted.image_size)
+        image = torch.from_numpy(full_pixels(path, framing)).permute(2, 0, 1).float().div(255)
+        images.append((image - MEAN) / STD)
+        intrinsics.append(torch.tensor(framing.intrinsics(np.array(calibration["camera_intrinsic"]))).float())
+        extrinsics.append(torch.tensor(camera_to_ego(calibration)).float())
+    return {
+        "images": torch.stack(images),
+        "intrinsics": torch.stack(intrinsics),
+        "camera_to_ego": torch.stack(extrinsics),
+        "rig": frame.rig,
+        "target": torch.from_numpy(source.target(frame)).float(),
+    }
