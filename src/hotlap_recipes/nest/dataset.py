@@ -130,7 +130,7 @@ class Clips(Dataset[Clip]):
         """A piece of noise as long as what it is mixed into, read only where it is needed."""
         if not self.noises:
             return None, ()
-        entry = self.noises[rng.integers(len(self.noises))]
+        entry = self.noises[int(rng.integers(len(self.noises)))]
         seconds = min(length / self._noise_source.rate, entry.duration)
         piece = Entry(entry.path, entry.offset + (entry.duration - seconds) * rng.random(), seconds)
         try:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning
 import torch
 from lightning.pytorch.utilities import rank_zero_info
+from omegaconf import OmegaConf
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from hotlap_recipes.nest import BadInputError
 from hotlap_recipes.nest.data import SpeechData
 from hotlap_recipes.nest.dataset import IN_A_ROW, Batch
+from hotlap_recipes.nest.export import read_nemo
 from hotlap_recipes.nest.manifest import Fault, counted, require_few
 from hotlap_recipes.nest.model import Nest
 
@@ -29,6 +32,12 @@ class NestModule(lightning.LightningModule):
         super().__init__()
         self._config = config
         self.nest = Nest(config.model)
+        if config.init_from_nemo_model:
+            self.nest.load_state_dict(read_nemo(Path(config.init_from_nemo_model)))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """`export` needs the config too. As plain values: `torch.load` reads them without running code."""
+        checkpoint["nest_config"] = OmegaConf.to_container(self._config, resolve=True)
 
     def on_train_epoch_start(self) -> None:
         self.data.set_epoch(self.current_epoch)

@@ -1,0 +1,1 @@
+"""Hydra configs with NeMo's keys."""
