@@ -40,6 +40,10 @@ class ThroughputDrift:
         self._series.add(step, rate)
         self._judge(step)
 
+    def pause(self) -> None:
+        """What comes next does not follow on what came before."""
+        self._from, self._steps = None, 0
+
     def _judge(self, step: int) -> None:
         if len(self._blocks) < _SUSTAINED:
             return

@@ -1,0 +1,169 @@
+"""A live view in words, before it is drawn: a state, a few figures, sections of sentences and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hotlap.facts.timeline import Stage
+from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report.locale import Phrases
+
+_TONES = {"running": "good", "stalled": "critical", "killed": "critical", "gone": "critical"}
+_GRAVE = {"ok": 0, "warning": 1, "critical": 2}
+_LEAST_SHARE = 0.0005
+Row = tuple[str | float, ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`tone` is good, warning, critical or none; `figures` are (figure, what it is); `speeds` those of a small plot."""
+
+    command: str
+    state: str
+    tone: str
+    figures: tuple[tuple[str, str], ...]
+    progress: str
+    share: float | None
+    sections: tuple[Section, ...]
+    speeds: tuple[float, ...] = ()
+    pictures: tuple[str, ...] = ()
+    closing: str = ""
+
+
+def picture(view: Mapping[str, Any], say: Phrases) -> Picture:
+    """What there is to see; what was not measured is said to be that."""
+    lately = view.get("lately") or {}
+    sections = [
+        _stages(lately, say),
+        _speed(view, say),
+        _usage(view.get("usage"), say),
+        _monitors(view, say),
+        _problems(view, say),
+    ]
+    words, share = _progress(view.get("progress"), say)
+    job = view.get("job") or {}
+    drift = view.get("drift") or {}
+    return Picture(
+        command=job.get("shown") or say("live.job_unknown"),
+        state=say(f"live.state.{view['state']}", age_s=view.get("age_s")),
+        tone=_tone(view),
+        figures=_figures(view, lately, say),
+        progress=words,
+        share=share,
+        sections=tuple(each for each in sections if each is not None),
+        speeds=tuple(point[1] for point in drift.get("series", ())),
+        pictures=tuple(view.get("pictures", ())),
+        closing=say("live.closing", run=view["run"]),
+    )
+
+
+def _tone(view: Mapping[str, Any]) -> str:
+    """That of the state, or of the gravest monitor."""
+    own = _TONES.get(view["state"], "none")
+    worst = max((_gravity(each) for each in _words(view).values()), default=0)
+    return own if own == "critical" or not worst else ("warning", "critical")[worst - 1]
+
+
+def _gravity(word: Mapping[str, Any]) -> int:
+    return _GRAVE.get(str(word.get("gravity")), 0)
+
+
+def _words(view: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """The monitors' words; what is none is passed over, as the file may be of anybody."""
+    found = view.get("monitors")
+    if not isinstance(found, Mapping):
+        return {}
+    return {name: each for name, each in found.items() if isinstance(each, Mapping) and "state" in each}
+
+
+def _figures(view: Mapping[str, Any], lately: Mapping[str, Any], say: Phrases) -> tuple[tuple[str, str], ...]:
+    usage = view.get("usage") or {}
+    progress = view.get("progress") or {}
+    epoch = progress.get("epoch")
+    left = say("live.figure.left") if epoch is None else say("live.figure.left_epoch", epoch=epoch)
+    rows = (
+        (view.get("steps"), "count", say("live.figure.steps")),
+        (lately.get("steps_per_s"), "rate", say("live.figure.rate")),
+        (lately.get("samples_per_s"), "rate", say("live.figure.samples")),
+        (lately.get("step_ms"), "ms", say("live.figure.step")),
+        (lately.get("p95_ms"), "ms", say("live.figure.p95")),
+        (usage.get("tree_rss") or usage.get("rss"), "size", say("live.figure.memory")),
+        (progress.get("left_s") if view["state"] == "running" else None, "s", left),
+    )
+    return tuple((say.number(value, written), label) for value, written, label in rows if value is not None)
+
+
+def _progress(progress: Mapping[str, Any] | None, say: Phrases) -> tuple[str, float | None]:
+    if not progress or not progress.get("total"):
+        return say("live.progress.unknown"), None
+    share = progress["done"] / progress["total"]
+    key = "live.progress.all" if progress.get("epoch") is None else "live.progress.epoch"
+    return say(key, progress, share=share), share
+
+
+def _stages(lately: Mapping[str, Any], say: Phrases) -> Section:
+    title = say("live.section.stages")
+    shares: Mapping[str, float] = lately.get("stages") or {}
+    if not shares:
+        return Section("stages", title, (say("live.stages.none"),))
+    known = [str(stage) for stage in Stage if shares.get(str(stage), 0.0) > _LEAST_SHARE]
+    rows: list[Row] = [
+        (say.word(name, "stage"), say.number(shares[name], "share"), min(1.0, shares[name])) for name in known
+    ]
+    columns = (
+        Column(say("column.stage")),
+        Column(say("column.share"), Kind.NUMBER),
+        Column("", Kind.BAR),
+    )
+    table = Table(columns, tuple(rows), tuple(f"stage-{name}" for name in known))
+    return Section("stages", title, (say("live.stages.of", lately),), table)
+
+
+def _speed(view: Mapping[str, Any], say: Phrases) -> Section | None:
+    drift = view.get("drift")
+    if not drift or drift.get("now") is None:
+        return None
+    return Section("speed", say("live.section.speed"), (say(f"live.drift.{drift['state']}", drift),))
+
+
+def _usage(usage: Mapping[str, Any] | None, say: Phrases) -> Section | None:
+    if not usage:
+        return None
+    sentences = (say("live.usage.memory", usage), say("live.usage.cores", usage))
+    return Section("usage", say("live.section.usage"), sentences)
+
+
+def _monitors(view: Mapping[str, Any], say: Phrases) -> Section:
+    title = say("live.section.monitors")
+    words = sorted(_words(view).items(), key=lambda each: (-_gravity(each[1]), each[0]))
+    if not words:
+        return Section("monitors", title, (say("live.monitors.none"),))
+    rows: list[Row] = [(_name(name, say), _mark(word, say), _says(name, word, say)) for name, word in words]
+    columns = (Column(say("live.column.monitor")), Column(""), Column(say("live.column.what")))
+    cost = view.get("cost")
+    notes = (say("live.cost", cost),) if isinstance(cost, Mapping) and cost.get("share") else ()
+    colours = tuple(str(word.get("gravity")) for _, word in words)
+    return Section("monitors", title, (), Table(columns, tuple(rows), colours), notes)
+
+
+def _name(monitor: str, say: Phrases) -> str:
+    return say(f"monitor.{monitor}") if f"monitor.{monitor}" in say else monitor
+
+
+def _mark(word: Mapping[str, Any], say: Phrases) -> str:
+    return say.word(word.get("gravity"))
+
+
+def _says(monitor: str, word: Mapping[str, Any], say: Phrases) -> str:
+    """A monitor of somebody else has its own word and no sentence of ours."""
+    key = f"monitor.{monitor}.{word['state']}"
+    figures = word.get("figures")
+    filled = {**figures} if isinstance(figures, Mapping) else {}
+    return say(key, filled, since=word.get("since")) if key in say else str(word["state"])
+
+
+def _problems(view: Mapping[str, Any], say: Phrases) -> Section | None:
+    problems = tuple(str(each) for each in view.get("problems", ()))
+    return Section("problems", say("live.section.problems"), problems) if problems else None
