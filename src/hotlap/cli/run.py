@@ -3,6 +3,7 @@
 hotlap run --plan plan.yaml train.py --epochs 10
 hotlap run --preset balanced --set num-workers=4 train.py
 hotlap run --plan plan.yaml -- torchrun --nproc_per_node 2 train.py
+hotlap run --watch train.py --epochs 10
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="leave out up to N samples that cannot be read (default 0: the first ends the run)",
     )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="monitor losses, gradients, speed and memory: look with hotlap watch last",
+    )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default .hotlap/runs/<time>-<name>)")
     parser.add_argument("--name", help="what the run is called (default: the script's name)")
     add_json_option(parser)
@@ -72,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
         _say,
         options={"skip_bad_samples": options.skip_bad_samples, "bounds": bounds},
         quiet_stdout=options.json == "-",
+        watch=options.watch,
     )
     _tell(ran, folder)
     if options.json:

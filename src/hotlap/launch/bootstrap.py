@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 from hotlap import integrations
 from hotlap.discover import units
 from hotlap.launch.doorman import Doorman
-from hotlap.launch.environment import FOLDER, ORIGIN, PHASES, PLAN, TAPS, WITNESS
+from hotlap.launch.environment import FOLDER, ORIGIN, PHASES, PLAN, TAPS, WATCH, WITNESS
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
@@ -59,6 +60,8 @@ class _Arrival:
 
             phases = [name for name in os.environ.get(PHASES, "").split(",") if name]
             self._session = attach(self._folder, self._origin, phases)
+        if os.environ.get(WATCH):
+            boundary.attempt(_watch, self._folder, os.environ[WATCH])
         if os.environ.get(WITNESS):
             boundary.attempt(_bear_witness, self._folder, os.environ[WITNESS])
         self._torch_is_here = True
@@ -90,6 +93,10 @@ def _fit_plan(path: Path, folder: Path) -> Any:
     from hotlap.launch.fitting import fit
 
     return fit(path, folder)
+
+
+def _watch(folder: Path, module: str) -> None:
+    importlib.import_module(module).install(folder)
 
 
 def _bear_witness(folder: Path, wanted: str) -> None:

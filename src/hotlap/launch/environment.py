@@ -12,6 +12,7 @@ ORIGIN = "HOTLAP_ORIGIN"  # nanoseconds of the monotonic clock that the run's ti
 PHASES = "HOTLAP_PHASES"  # what is measured after the window, with commas
 PLAN = "HOTLAP_PLAN"  # the plan that the children fit, as the parent has checked it
 TAPS = "HOTLAP_TAPS"  # "off": nothing is recorded, a plan is only applied
+WATCH = "HOTLAP_WATCH"  # the module whose `install(folder)` puts monitors beside the script; it lives in a layer above
 WITNESS = "HOTLAP_WITNESS"  # "steps:seed": what the first steps compute is written down, nothing is timed
 _SITE = Path(__file__).parent / "site"
 
@@ -29,10 +30,12 @@ def child_environment(
     *,
     plan: Path | None = None,
     taps: bool = True,
+    watch: str = "",
 ) -> dict[str, str]:
     """The environment of a job under hotlap; `phases` are what to measure after the window.
 
-    `plan` is a file that `passed_plan` wrote. Without `taps` the job is not measured: a run may last for weeks.
+    `plan` is a file that `passed_plan` wrote. Without `taps` the job is not measured: a run may last for weeks. `watch`
+    names the module that puts monitors in place.
     """
     environment = dict(os.environ if base is None else base)
     python_path = environment.get("PYTHONPATH")
@@ -42,4 +45,5 @@ def child_environment(
     environment[ORIGIN] = str(time.perf_counter_ns())
     environment[PLAN] = str(plan) if plan else ""
     environment[TAPS] = "on" if taps else "off"
+    environment[WATCH] = watch
     return environment

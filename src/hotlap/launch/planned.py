@@ -55,8 +55,12 @@ def run_planned(
     say: Callable[[str], None],
     *,
     quiet_stdout: bool = False,
+    watch: str = "",
 ) -> Ran:
-    """To its end, started again with a corrected plan as long as a setting is to blame."""
+    """To its end, started again with a corrected plan as long as a setting is to blame.
+
+    With `watch`, the name of a module, its monitors and the probe's taps are in place.
+    """
     folder = runfolder.probe_folder(run)
     downs: list[StepDown] = []
     pending: list[StepDown] = []  # made for this start; what they have cost is known when it has run
@@ -65,7 +69,8 @@ def run_planned(
     with Signals() as signals:
         for start in range(1, _MOST_STARTS + 1):
             _forget(folder)
-            environment = child_environment(folder, plan=pass_plan(folder, plan, options=options), taps=False)
+            passed = pass_plan(folder, plan, options=options)
+            environment = child_environment(folder, plan=passed, taps=bool(watch), watch=watch)
             outcome = run_job(job, environment, lambda _: True, signals, quiet_stdout=quiet_stdout)
             records = records_of(folder)
             downs += settled(pending, failed, records)
@@ -129,6 +134,6 @@ def _after_the_run(plan: Plan, records: tuple[Record, ...]) -> Plan:
 
 def _forget(folder: Path) -> None:
     """What an earlier start of the job has left."""
-    for pattern in ("*.fitted.json", "*.steps"):
+    for pattern in ("*.fitted.json", "*.steps", "*.marks", "*.samples", "*.watch.json"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)

@@ -18,12 +18,15 @@ from hotlap.probe import control
 HOME = ".hotlap"
 TRACE = "trace.json"
 PLAN, APPLIED, CORRECTED = "plan.yaml", "applied.json", "corrected.yaml"
+LAST_LOOK = "watch.json"
+_PICTURES = ("posterior.jsonl", "posterior.png")  # of monitors in the script
 _PROBE = "probe"
 _OURS = re.compile(
-    r"control|seen\.jsonl|plan\.json|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.)?json)(\.\d+)?"
+    r"control|seen\.jsonl|plan\.json|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.|watch\.)?json)(\.\d+)?"
 )
 _FACTS = ("job.json", "host.json")
 _RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE, PLAN, APPLIED, CORRECTED)
+_RESULTS += (LAST_LOOK, *_PICTURES)
 
 
 def create_run(name: str, out: str | None) -> Path:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hotlap.launch.process import Outcome
     from hotlap.ports.knob import Knob, Numerics
     from hotlap.propose.presets import Proposal
+    from hotlap.watch.live.reader import LiveReader
 
 REPORT, LOG = "report.html", "log.txt"
 Say = Callable[[str], None]
@@ -101,8 +102,9 @@ def run(
     *,
     options: Mapping[str, Any],
     quiet_stdout: bool = False,
+    watch: bool = False,
 ) -> tuple[Path, Ran]:
-    """Train under a plan: the run folder, and how it went."""
+    """Train under a plan: the run folder, and how it went. With `watch`, monitors and the probe stand beside it."""
     from hotlap.launch.host import inspect_host
     from hotlap.launch.planned import keep, run_planned
 
@@ -110,13 +112,32 @@ def run(
     codec.write_json(folder / "job.json", job)
     codec.write_json(folder / "host.json", inspect_host())
     try:
-        ran = run_planned(job, plan, folder, options, say, quiet_stdout=quiet_stdout)
+        monitors = "hotlap.watch.beside" if watch else ""
+        ran = run_planned(job, plan, folder, options, say, quiet_stdout=quiet_stdout, watch=monitors)
     except UsageError:
         runfolder.remove_run(folder)
         raise
     keep(ran, plan, folder)
+    keep_last_look(folder)
     runfolder.remove_probe_files(folder)
     return folder, ran
+
+
+def live_reader(run: Path) -> LiveReader:
+    """Looks at a running job, or at one that has ended, through its run folder."""
+    from hotlap.diagnose.fold import fold
+    from hotlap.watch.live.reader import LiveReader
+
+    return LiveReader(run, fold)
+
+
+def keep_last_look(run: Path) -> None:
+    """What a live view shows of a job that has ended."""
+
+    def look() -> None:
+        codec.write_json(run / runfolder.LAST_LOOK, live_reader(run).look(ended=True))
+
+    boundary.attempt(look)
 
 
 def propose(
@@ -232,6 +253,7 @@ def _conclude(run: Path, job: Job, host: Host, outcome: Outcome, seen: tuple[Tim
     _write_log(run, seen, reason)
     runfolder.keep_trace(run, [each.pid for each in seen])
     view = _report(run, job, host, seen) if seen else None
+    keep_last_look(run)
     runfolder.remove_probe_files(run)
     return Profile(run, _exit_code(outcome, seen), view, reason, remedy)
 

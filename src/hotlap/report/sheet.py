@@ -85,10 +85,10 @@ def _table(table: Table, ascii_only: bool, most: int) -> RenderableType:
 
 
 def _cell(cell: str | float, width: int, ascii_only: bool) -> Text:
-    return text(cell) if isinstance(cell, str) else text(_bar(cell, width, ascii_only), "cyan")
+    return text(cell) if isinstance(cell, str) else text(bar(cell, width, ascii_only), "cyan")
 
 
-def _bar(share: float, width: int, ascii_only: bool) -> str:
+def bar(share: float, width: int, ascii_only: bool) -> str:
     """A share as a bar; what is not nothing gets at least one mark."""
     full = min(width, max(1 if share > 0 else 0, round(share * width)))
     return ("#" if ascii_only else "█") * full + ("." if ascii_only else "░") * (width - full)
