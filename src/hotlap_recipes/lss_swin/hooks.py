@@ -33,10 +33,10 @@ class Throughput(Hook):  # type: ignore[misc]
         self.samples += len(data_batch["images"])
         self.iterations += 1
 
-    def before_val(self, runner: Any) -> None:  # noqa: ARG002
+    def before_val(self, runner: Any) -> None:
         self.validating = time.perf_counter()
 
-    def after_val(self, runner: Any) -> None:  # noqa: ARG002
+    def after_val(self, runner: Any) -> None:
         if self.began is not None:
             self.validation += time.perf_counter() - max(self.validating, self.began)
 
@@ -56,13 +56,13 @@ class RandomState(Hook):  # type: ignore[misc]
     def __init__(self) -> None:
         self.resumed: torch.Tensor | None = None
 
-    def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
+    def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
         checkpoint["random_state"] = torch.get_rng_state()
 
     def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
         self.resumed = checkpoint.get("random_state") if runner._resume else None
 
-    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:  # noqa: ARG002
+    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
         if self.resumed is not None:
             torch.set_rng_state(self.resumed.cpu())
             self.resumed = None

@@ -21,7 +21,7 @@ class MeanIoU(BaseMetric):  # type: ignore[misc]
         super().__init__()
         self.pre_eval = pre_eval
 
-    def process(self, data_batch: Any, data_samples: Sequence[Drawn]) -> None:  # noqa: ARG002
+    def process(self, data_batch: Any, data_samples: Sequence[Drawn]) -> None:
         if self.pre_eval:
             self.results.append(counted(data_samples))
         else:

@@ -17,8 +17,10 @@ from hotlap_recipes.lss_swin.splat import SPLATS, Frustum, Geometry
 
 
 class Size(NamedTuple):
-    """Widths and depths of the Swin (its patches are 4 pixels wide), the lifted features, the map's encoder."""
+    """The Swin's patches in pixels and windows in patches, its widths and depths; the lifted features; the map's."""
 
+    patch: int
+    window: int
     embed_dim: int
     depths: tuple[int, ...]
     num_heads: tuple[int, ...]
@@ -29,10 +31,9 @@ class Size(NamedTuple):
 # `base` is Swin-T with the widths of the published lift-splat-shoot. `tiny` computes so little that decoding and
 # splatting bound it on a CPU, as they do beside a GPU.
 SIZES = {
-    "base": Size(96, (2, 2, 6, 2), (3, 6, 12, 24), features=64, bev=64),
-    "tiny": Size(16, (1, 1, 1), (1, 2, 4), features=64, bev=16),
+    "base": Size(4, 7, 96, (2, 2, 6, 2), (3, 6, 12, 24), features=64, bev=64),
+    "tiny": Size(8, 4, 24, (1, 1), (2, 4), features=64, bev=8),
 }
-PATCH = 4
 
 
 class ImageEncoder(nn.Module):
@@ -40,25 +41,26 @@ class ImageEncoder(nn.Module):
 
     def __init__(self, size: Size, stride: int, depths: int, drop_path_rate: float) -> None:
         super().__init__()
-        strides = {f"stage{at}": PATCH * 2 ** (at - 1) for at in range(1, len(size.depths) + 1)}
+        strides = {f"stage{at}": size.patch * 2 ** (at - 1) for at in range(1, len(size.depths) + 1)}
         read = [stage for stage, each in strides.items() if each >= stride]
         if stride not in strides.values():
             raise BadInputError(
                 f"model.stride is {stride}, and this Swin has maps at {', '.join(map(str, strides.values()))}.",
                 f"give model.stride={max(strides.values())}.",
             )
-        self.backbone = SwinBackbone(
-            SwinConfig(
-                embed_dim=size.embed_dim,
-                depths=list(size.depths),
-                num_heads=list(size.num_heads),
-                drop_path_rate=drop_path_rate,
-                out_features=read,
-            )
-        )
+        options: dict[str, Any] = {
+            "patch_size": size.patch,
+            "window_size": size.window,
+            "embed_dim": size.embed_dim,
+            "depths": list(size.depths),
+            "num_heads": list(size.num_heads),
+            "drop_path_rate": drop_path_rate,
+            "out_features": read,
+        }
+        self.backbone = SwinBackbone(SwinConfig(**options))
         self.depths = depths
-        self.mix = ConvBlock(sum(self.backbone.channels), 2 * size.features)
-        self.head = nn.Conv2d(2 * size.features, depths + size.features, 1)
+        self.mix = ConvBlock(sum(self.backbone.channels), size.features)
+        self.head = nn.Conv2d(size.features, depths + size.features, 1)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         finest, *coarser = self.backbone(images).feature_maps
@@ -145,7 +147,7 @@ class LiftSplatSwin(nn.Module):
 class BevPreprocessor(BaseDataPreprocessor):  # type: ignore[misc]
     """Moves a batch to the device, all but the numbers of its rigs: to read them there would wait for the device."""
 
-    def forward(self, data: Mapping[str, Any], training: bool = False) -> dict[str, Any]:  # noqa: ARG002
+    def forward(self, data: Mapping[str, Any], training: bool = False) -> dict[str, Any]:
         rigs = [int(rig) for rig in data["rig"]]
         return {**self.cast_data({name: each for name, each in data.items() if name != "rig"}), "rig": rigs}
 

@@ -8,26 +8,22 @@ from typing import Any
 
 import torch
 from mmengine.optim import OptimWrapper
-from mmengine.registry import OPTIM_WRAPPERS
 from torch import nn
 
 
-@OPTIM_WRAPPERS.register_module()
 class CpuAmpOptimWrapper(OptimWrapper):  # type: ignore[misc]
-    """Autocast and loss scale as in AmpOptimWrapper: `loss_scale` is a number, `dynamic`, or GradScaler's options.
-
-    bfloat16 has the range of float32, so that its loss is not scaled.
-    """
+    """Autocast and loss scale as in AmpOptimWrapper: `loss_scale` is a number, `dynamic`, or GradScaler's options."""
 
     def __init__(
         self, dtype: str, loss_scale: float | str | dict[str, Any] = "dynamic", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.dtype = getattr(torch, dtype)
-        self.fixed_scale = float(loss_scale) if isinstance(loss_scale, int | float) else None
+        self.fixed_scale = loss_scale if isinstance(loss_scale, float) else None
         options = {"init_scale": self.fixed_scale} if self.fixed_scale else {}
-        options = dict(loss_scale) if isinstance(loss_scale, dict) else options
-        self.loss_scaler = torch.amp.GradScaler("cpu", enabled=dtype == "float16", **options)
+        self.loss_scaler = torch.amp.GradScaler(
+            "cpu", **(loss_scale if isinstance(loss_scale, dict) else options)
+        )
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         self.loss_scaler.scale(loss).backward(**kwargs)  # type: ignore[no-untyped-call]

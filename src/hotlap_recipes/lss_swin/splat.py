@@ -100,7 +100,7 @@ class CumsumSplat(nn.Module):
                 kept = cells != OUTSIDE
                 rows.append(lifted[kept])
                 numbers.append(cells[kept] + sample * size)
-        summed, cells = CumulativeSums.apply(torch.cat(rows), torch.cat(numbers))
+        summed, cells = summed_by_number(torch.cat(rows), torch.cat(numbers))
         canvas = summed.new_zeros(batch * size, channels).index_copy(0, cells, summed)
         return canvas.view(batch, *self.grid.shape[:2], channels).permute(0, 3, 1, 2)
 
@@ -132,6 +132,11 @@ class CumulativeSums(torch.autograd.Function):
         return gradient, None
 
 
+def summed_by_number(rows: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    summed, cells = CumulativeSums.apply(rows, numbers)  # type: ignore[no-untyped-call]
+    return summed, cells
+
+
 class Bags(NamedTuple):
     """Points of one rig in the order of their cells: their pixel, their place in `depth`, where each cell begins."""
 
@@ -148,11 +153,8 @@ def bags_of(cells: torch.Tensor, count: int) -> Bags:
     inside = (flat != OUTSIDE).nonzero().squeeze(1)
     order = inside[flat[inside].argsort(stable=True)]
     pixels = order // (depths * area) * area + order % area
-    # The first bag begins at 0, and each one where those before it end.
-    starts = torch.bincount(flat[order], minlength=count).cumsum(0) - torch.bincount(
-        flat[order], minlength=count
-    )
-    return Bags(pixels, order, starts)
+    filled = torch.bincount(flat[order], minlength=count)
+    return Bags(pixels, order, filled.cumsum(0) - filled)
 
 
 class BagSplat(nn.Module):

@@ -17,11 +17,9 @@ import torch
 from mmengine.config import DictAction
 from mmengine.runner import Runner
 
-from hotlap_recipes.lss_swin import BadInputError, precision
+from hotlap_recipes.lss_swin import BadInputError
 from hotlap_recipes.lss_swin.config import find, load
 from hotlap_recipes.lss_swin.translate import runner_arguments
-
-assert precision.CpuAmpOptimWrapper  # importing it has told mmengine of it
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

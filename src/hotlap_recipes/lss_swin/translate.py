@@ -17,6 +17,7 @@ from hotlap_recipes.lss_swin.grid import BevGrid
 from hotlap_recipes.lss_swin.hooks import RandomState, Throughput
 from hotlap_recipes.lss_swin.metric import MeanIoU
 from hotlap_recipes.lss_swin.model import BevSegmentor, LiftSplatSwin
+from hotlap_recipes.lss_swin.precision import CpuAmpOptimWrapper
 
 Say = Callable[[str], None]
 Words = dict[str, Any]
@@ -129,9 +130,9 @@ def optim_wrapper(config: Any, say: Say) -> Words:
     if _half(config):
         scale = (config.get("fp16") or {}).get("loss_scale", "dynamic")
         words["dtype"] = "bfloat16" if config.get("bf16") else "float16"
-        words["type"] = "AmpOptimWrapper" if torch.cuda.is_available() else "CpuAmpOptimWrapper"
+        words["type"] = "AmpOptimWrapper" if torch.cuda.is_available() else CpuAmpOptimWrapper
         words["loss_scale"] = float(scale) if isinstance(scale, int) else scale
-        if config.get("bf16"):  # the range of float32: a scale of 1 that stays
+        if config.get("bf16"):  # the range of float32: nothing to scale
             words["loss_scale"] = {"enabled": False}
     return words
 
@@ -140,8 +141,8 @@ def learning_rate(config: Any, counts: int, say: Say) -> float:
     """Linear in the samples of one optimizer step, where `auto_scale_lr` asks for it."""
     given = float(config.optimizer.lr)
     scaling: Mapping[str, Any] = config.get("auto_scale_lr") or {}
-    batch = config.data.samples_per_gpu * counts * int(os.environ.get("WORLD_SIZE", 1))
-    base = scaling.get("base_batch_size", batch)
+    batch: int = config.data.samples_per_gpu * counts * int(os.environ.get("WORLD_SIZE", 1))
+    base = int(scaling.get("base_batch_size", batch))
     if not scaling.get("enable") or batch == base:
         return given
     scaled = given * batch / base
