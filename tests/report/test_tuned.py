@@ -1,86 +1,174 @@
-"""What a search tells: the verdict with its interval, the guard, and why each setting was kept or not."""
+"""What a search tells: verdict, guard, ablation and reasons; in the terminal, as a page, as JSON, in both languages."""
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
+from html import unescape
+
+import pytest
+from rich.cells import cell_len
 
 from hotlap.facts.diagnosis import Interval
+from hotlap.facts.host import Host
+from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Figures
+from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
-from hotlap.report.tuned import text, trial_line, tuning_view
+from hotlap.report.renderers.html import Html
+from hotlap.report.renderers.json import Json
+from hotlap.report.renderers.markdown import Markdown
+from hotlap.report.renderers.terminal import draw
+from hotlap.report.tuned import Searched, tuning_view
 
 SLOW = Figures(600.0, "samples", 800.0, 700.0, 512.0, 1 << 29, 0.1, 0.0, 3.0, 0.0, 60)
-FAST = Figures(6000.0, "samples", 80.0, 2.0, 512.0, 1 << 29, 0.97, 0.0, 3.0, 0.0, 60)
-KEPT = Verdict(
+FAST = Figures(6000.0, "samples", 80.0, 2.0, 512.0, 1 << 30, 0.97, 9.0, 3.0, 0.0, 60)
+SAME = Guarded(
+    Sameness.SAME,
+    "bitwise",
+    "batches, losses, parameters and random numbers are bit-equal after 24 steps",
+    24,
+    1,
+)
+CACHED = Verdict(
     "cache-dataset",
     "memory",
     Ruling.KEEP,
-    Gain(9.0, Interval(8.0, 10.5), 4),
+    Gain(7.0, Interval(6.5, 7.5), 4),
     8.5,
     Interval(4.0, 12.0),
-    (2.0, 4.0),
-    Guarded(Sameness.SAME, "bitwise", "all bits are equal after 24 steps", 24, 1),
+    (3.0, 7.0),
+    SAME,
+)
+COMPILED = Verdict(
+    "compile",
+    "default",
+    Ruling.KEEP,
+    Gain(0.25, Interval(0.2, 0.3), 4),
+    0.15,
+    None,
+    (0.1, 0.4),
+    SAME,
+    break_even_steps=1250,
 )
 DROPPED = Verdict(
-    "compile", "default", Ruling.DROP, Gain(0.01, Interval(-0.02, 0.02)), reason="it brings less than 3 %"
+    "num-workers",
+    2,
+    Ruling.DROP,
+    Gain(-0.4, Interval(-0.45, -0.3)),
+    0.86,
+    None,
+    (2.0, 4.0),
+    reason="it is slower",
+)
+WRONG = Verdict(
+    "precision",
+    "bf16",
+    Ruling.DROP,
+    Gain(0.5, Interval(0.4, 0.6)),
+    None,
+    None,
+    (0.2, 1.0),
+    reason="the guard says different: after 24 steps the parameters are 80% of their way apart",
+)
+STAGES = {"data": 700.0, "forward": 40.0, "backward": 55.0, "optimizer": 5.0}
+HOST = Host("Linux 6.1", "AMD EPYC 7B13", 2, 1, 24 << 30, 20 << 30, None, None, "fork")
+PLAN = Plan({"cache-dataset": "memory", "compile": "default"})
+
+
+def trial(number, plan, figures, stages):
+    return Trial(number, plan, Status.DONE, 9.0, figures, stages=stages)
+
+
+TRIALS = (
+    trial(1, Plan(), SLOW, STAGES),
+    trial(2, PLAN, FAST, {**STAGES, "data": 2.0, "forward": 20.0}),
+    Trial(3, Plan({"num-workers": 2}), Status.DEAD, 4.0, reason="RuntimeError: boom"),
+    trial(4, Plan(), replace(SLOW, throughput=620.0), STAGES),
 )
 
 
-def tuning(**changes):
-    plain = {
-        "baseline": SLOW,
-        "tuned": FAST,
-        "plan": Plan({"cache-dataset": "memory"}),
-        "gain": Gain(9.0, Interval(8.0, 10.5), 8),
-        "guard": KEPT.guard,
-        "verdicts": (KEPT, DROPPED),
-        "trials": 12,
-        "seconds": 130.0,
-        "ended": "nothing is left that promises a gain",
-    }
-    return Tuning(**{**plain, **changes})
+@pytest.fixture
+def searched():
+    def made(**changes):
+        plain = {
+            "baseline": SLOW,
+            "tuned": FAST,
+            "plan": PLAN,
+            "gain": Gain(9.0, Interval(8.0, 10.5), 8),
+            "guard": SAME,
+            "verdicts": (CACHED, DROPPED, replace(DROPPED, reason="the gain cannot be told from noise"), COMPILED)
+            + (WRONG,),
+            "alone": {
+                "cache-dataset": Gain(7.1, Interval(6.6, 7.6)),
+                "compile": Gain(0.02, Interval(-0.01, 0.05)),
+            },
+            "trials": 12,
+            "seconds": 130.0,
+            "ended": "nothing is left that promises a gain",
+        }
+        job = Job(("/usr/bin/python3", "train.py", "--epochs", "1"), "/home/ada/printer", "train")
+        tuning = Tuning(**{**plain, **changes})
+        return tuning_view(Searched(tuning, job, HOST, ".hotlap/tune/train", TRIALS))
+
+    return made
 
 
-def test_the_verdict_the_guard_and_the_next_command_come_first():
-    lines = text(tuning(), ".hotlap/tune/train", "train.py --epochs 1").splitlines()
-    assert lines[0] == "Verdict  10 times (9 to 11.5) as fast: 600 to 6,000 samples/s."
-    assert lines[2].startswith("Guard    same: all bits")
-    assert "Next     hotlap run --plan .hotlap/tune/train/plan.yaml train.py --epochs 1" in lines
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_golden(searched, golden, lang):
+    text = draw(searched(), lang)
+    assert max(cell_len(line) for line in text.splitlines()) <= 100
+    golden(f"tuned-{lang}.txt", text)
 
 
-def test_measured_predicted_and_promised_stand_side_by_side():
-    row = next(line for line in text(tuning(), "x", "y").splitlines() if line.startswith("cache-dataset"))
-    assert "+900% (+800% to +1050%)" in row
-    assert "+850%" in row
-    assert "+200% to +400%" in row
+def test_nothing_gained_is_said_plainly(searched):
+    shown = draw(searched(plan=Plan(), tuned=SLOW, gain=None, guard=None, verdicts=(DROPPED,), alone={}))
+    assert "Nothing that was tried makes this job faster than 610 samples/s." in shown
+    assert "hotlap run" not in shown and "all together" not in shown
+    assert "it is slower" in shown
 
 
-def test_a_setting_that_was_dropped_says_why():
-    lines = text(tuning(), "x", "y").splitlines()
-    index = next(index for index, line in enumerate(lines) if line.startswith("compile=default"))
-    assert lines[index + 1].strip() == "it brings less than 3 %"
+def test_an_interrupted_search_claims_no_proof(searched):
+    shown = draw(searched(gain=None, guard=None, ended="interrupted: the best so far is kept"))
+    assert "ended before the winner was measured once more" in shown
+    assert "was not compared with the script as it is" in shown
 
 
-def test_nothing_gained_is_said_plainly():
-    shown = text(tuning(plan=Plan(), tuned=SLOW, gain=None, guard=None, verdicts=(DROPPED,)), "x", "y")
-    assert "nothing that was tried makes this job faster" in shown
-    assert "hotlap run" not in shown
+def test_the_verdict_of_the_last_try_counts(searched):
+    reasons = {each["knob"]: each["reason"] for each in searched()["rejected"]}
+    assert reasons["num-workers"] == "the gain cannot be told from noise"
 
 
-def test_settings_alone_and_together():
-    alone = {"cache-dataset": Gain(9.0, Interval(8.0, 10.0)), "num-workers": Gain(0.5, Interval(0.4, 0.6))}
-    shown = text(tuning(alone=alone), "x", "y")
-    assert "each kept setting alone" in shown
-    assert "all together" in shown
+def test_throughput_is_the_middle_of_all_trials(searched):
+    assert searched()["throughput"] == {"counts": "samples", "before": 610.0, "after": 6000.0}
 
 
-def test_lines_fit_and_the_facts_are_json():
-    assert all(len(line) <= 120 for line in text(tuning(), "x", "y").splitlines())
-    assert json.loads(json.dumps(tuning_view(tuning(), "x", "y")))["verdicts"][0]["ruling"] == "keep"
+def test_a_prediction_for_all_needs_all(searched):
+    together = searched()["ablation"]["together"]
+    assert together["predicted"] == pytest.approx(9.5 * 1.15 - 1)
+    unknown = (CACHED, replace(COMPILED, predicted=None))
+    assert searched(verdicts=unknown)["ablation"]["together"]["predicted"] is None
 
 
-def test_a_trial_in_one_line():
-    assert trial_line(3, {}, "5,000 samples/s", 4.2, "") == (
-        "trial   3  5,000 samples/s                   4 s  the script as it is"
-    )
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_page_tells_all_of_it_and_runs_nothing(searched, lang):
+    page = unescape(Html().render(searched(), lang))
+    assert "<script" not in page and "script-src 'none'" in page
+    assert not re.search(r"(?:src|href)=\"(?!#)", page)
+    for told in ("cache-dataset=memory", "+700 % (+650..+750)", "+300..+700 %", "1,250", "precision=bf16"):
+        assert told in page, told
+    assert page.count('class="strip"') == 2
+
+
+def test_the_page_shows_foreign_words_as_words(searched):
+    page = Html().render(searched(ended="<script>alert(1)</script>"))
+    assert "<script>alert" not in page
+
+
+def test_markdown_and_json(searched):
+    text = Markdown().render(searched())
+    assert text.startswith("### hotlap: 10.00x as fast")
+    assert "| `compile=default` | +15 % | +25 % (+20..+30)" in text
+    plain = json.loads(Json().render(searched()))
+    assert (plain["schema"], plain["kind"], plain["verdicts"][0]["ruling"]) == (1, "tuning", "keep")

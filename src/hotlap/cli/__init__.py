@@ -73,7 +73,8 @@ def _split_command(parser: argparse.ArgumentParser, words: list[str]) -> tuple[l
     if not words or not getattr(_command_module(words[0]), "TAKES_COMMAND", False):
         return words, []
     takes_value = _options_with_value(parser, words[0])
-    index = 1
+    verbs = getattr(_command_module(words[0]), "VERBS", ())
+    index = 2 if len(words) > 1 and words[1] in verbs else 1
     while index < len(words) and words[index].startswith("-") and words[index] not in ("-m", "--"):
         index += 2 if words[index] in takes_value else 1
     return words[:index], words[index:]

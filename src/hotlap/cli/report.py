@@ -2,6 +2,7 @@
 
 hotlap report last --open
 hotlap report last --format markdown --lang zh
+hotlap report .hotlap/tune/train --open
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hotlap.errors import UsageError
 from hotlap.ports.renderer import Renderer
 from hotlap.report import renderers
 
-_HTML, _TERMINAL = "html", "terminal"
+_HTML, _TERMINAL, _TRACE = "html", "terminal", "perfetto"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,11 @@ def run(options: argparse.Namespace) -> int:
     renderer = unit(renderers, Renderer, pick("format", options.format, _formats()))  # type: ignore[type-abstract]
     if options.open and renderer.id != _HTML:
         raise UsageError(f"--open shows the web page, not {renderer.id}.", "leave --format away")
-    folder, view = stored_run(options.stored, options)
+    folder, view = _stored(options)
+    if "kind" in view and renderer.id == _TRACE:
+        raise UsageError(
+            f"{folder} holds many runs, and a trace is of one.", "hotlap profile records a trace"
+        )
     if renderer.id == _HTML or options.out:
         path = _write(renderer, folder, view, options)
         print(path)
@@ -53,6 +58,16 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_text(renderer.render(view, options.lang))
     return 0
+
+
+def _stored(options: argparse.Namespace) -> tuple[Path, Mapping[str, Any]]:
+    """Of a search or a comparison, or else of a run."""
+    from hotlap.launch.runfolder import find_run
+    from hotlap.pipeline.outcome import outcome_of
+
+    folder = find_run(options.stored)
+    outcome = outcome_of(folder)
+    return stored_run(options.stored, options) if outcome is None else (folder, outcome)
 
 
 def _formats() -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 _WORK = 300_000  # rounds of a loop: some ten milliseconds, much longer than starting a process
 _REPEATS = 3  # the quickest counts: others may be busy
@@ -21,15 +22,15 @@ def measured_worth(cores: int) -> float | None:
     count = min(cores, _MOST)
     alone, together = [], []
     for _ in range(_REPEATS):  # in turn, so that a passing disturbance does not hit only one of them
-        alone.append(_slowest(1))
-        together.append(_slowest(count))
+        alone.append(slowest(1, _work))
+        together.append(slowest(count, _work))
     return round(max(1.0, cores * min(1.0, min(alone) / min(together))), 2)
 
 
-def _slowest(count: int) -> float:
+def slowest(count: int, work: Callable[[], float]) -> float:
     """Seconds that the slowest of so many processes takes, all at work at once."""
     source, sink = os.pipe()
-    children = [_child(sink) for _ in range(count)]
+    children = [_child(sink, work) for _ in range(count)]
     os.close(sink)
     told = b""
     while part := os.read(source, 4096):
@@ -40,11 +41,11 @@ def _slowest(count: int) -> float:
     return max((float(line) for line in told.split()), default=float("inf"))
 
 
-def _child(sink: int) -> int:
+def _child(sink: int, work: Callable[[], float]) -> int:
     child = os.fork()
     if child == 0:
         try:
-            os.write(sink, f"{_work():.9f}\n".encode())
+            os.write(sink, f"{work():.9f}\n".encode())
         finally:
             os._exit(0)
     return child

@@ -44,6 +44,38 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Point:
+    """A word such as Verdict with what is said beside it, and commands to type."""
+
+    label: str
+    sentences: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A bar: what it is of, its length against the longest, and (colour, name, share) of each of its parts."""
+
+    title: str
+    length: float
+    parts: tuple[tuple[str, str, float], ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole outcome. `tone` is good, warning, critical or none; `figures` are (figure, what it is)."""
+
+    title: str
+    command: str
+    tone: str
+    points: tuple[Point, ...]
+    sections: tuple[Section, ...]
+    closing: tuple[str, ...] = ()
+    figures: tuple[tuple[str, str], ...] = ()
+    strips: tuple[Strip, ...] = ()
+
+
 def column_titles(columns: Sequence[Column]) -> list[str]:
     """The headings in order; a bar needs none."""
     return ["" if column.kind is Kind.BAR else column.title for column in columns]

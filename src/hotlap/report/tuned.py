@@ -1,102 +1,125 @@
-"""What a search for a plan found, as plain data and as text: what was kept, what was not and why, and the guard."""
+"""The plain data of a search for a plan: what `hotlap tune --json` prints and what every renderer draws."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import Any, cast
 
 from hotlap.facts import codec
-from hotlap.facts.diagnosis import Interval
-from hotlap.facts.verdict import Gain, Ruling, Tuning, Verdict
+from hotlap.facts.host import Host
+from hotlap.facts.job import Job
+from hotlap.facts.trial import Figures, Status, Trial
+from hotlap.facts.verdict import Ruling, Tuning, Verdict
+from hotlap.report.plain import finite
+from hotlap.report.view import from_here
 
-_HEAD = ("setting", "verdict", "measured gain", "predicted", "guides promise", "guard")
-
-
-def tuning_view(tuning: Tuning, folder: str, command: str) -> dict[str, Any]:
-    """All facts of the search."""
-    return {"schema": codec.SCHEMA, "run": folder, "command": command, **codec.to_plain(tuning)}
-
-
-def text(tuning: Tuning, folder: str, command: str) -> str:
-    """Verdict, why and next first; then the tables."""
-    return "\n".join(
-        [*_headline(tuning), "", *_next(tuning, folder, command), "", *_table(tuning), *_alone(tuning)]
-    )
+KIND = "tuning"
 
 
-def trial_line(number: int, settings: Mapping[str, Any], result: str, seconds: float, left: str) -> str:
-    """One trial as it ends."""
-    named = ", ".join(f"{key}={value}" for key, value in settings.items()) or "the script as it is"
-    return f"trial {number:3}  {result:<28}  {seconds:5.0f} s  {named}{left}"
+@dataclass(frozen=True)
+class Searched:
+    """A search with all that its folder holds of it."""
+
+    tuning: Tuning
+    job: Job
+    host: Host
+    folder: str
+    trials: Sequence[Trial] = ()
 
 
-def _headline(tuning: Tuning) -> list[str]:
-    base = tuning.baseline
-    if not tuning.plan.settings:
-        return [
-            f"Verdict  nothing that was tried makes this job faster: {base.throughput:,.4g} {base.counts}/s.",
-            f"Why      {tuning.ended}; {tuning.trials} trials in {tuning.seconds:.0f} s.",
-        ]
-    tuned = tuning.tuned or base
-    gain = tuning.gain
-    times = f"{gain.value + 1:.3g} times ({_times(gain.interval)})" if gain else "not measured once more"
-    guard = tuning.guard
-    return [
-        f"Verdict  {times} as fast: {base.throughput:,.4g} to {tuned.throughput:,.4g} {base.counts}/s.",
-        f"Why      a step waited {base.data_ms:.3g} ms for data and waits {tuned.data_ms:.3g} ms now; "
-        f"{tuning.trials} trials in {tuning.seconds:.0f} s; {tuning.ended}.",
-        f"Guard    {guard.sameness.value}: {guard.reason}." if guard else "Guard    not asked.",
-    ]
+def tuning_view(searched: Searched) -> dict[str, Any]:
+    """All facts of the search, with the ablation and the reasons put together of them."""
+    tuning, trials = searched.tuning, searched.trials
+    plain: dict[str, Any] = codec.to_plain(tuning)
+    view = {
+        "schema": codec.SCHEMA,
+        "kind": KIND,
+        "run": searched.folder,
+        "run_shown": from_here(searched.folder),
+        "job": {**codec.to_plain(searched.job), "shown": searched.job.shown},
+        "command": searched.job.shown,
+        "host": {**codec.to_plain(searched.host), "named": searched.host.named},
+        **plain,
+        "throughput": _throughput(tuning, trials),
+        "ablation": _ablation(tuning),
+        "rejected": [codec.to_plain(each) for each in _rejected(tuning.verdicts)],
+        "stages": {
+            "before": _stages(trials, {}),
+            "after": _stages(trials, tuning.plan.settings) if tuning.plan.settings else None,
+        },
+        "ledger": [_trial(each) for each in trials],
+    }
+    return cast(dict[str, Any], finite(view))
 
 
-def _next(tuning: Tuning, folder: str, command: str) -> list[str]:
-    if not tuning.plan.settings:
-        return ["Next     hotlap profile shows where its time goes."]
-    return [f"Next     hotlap run --plan {folder}/plan.yaml {command}"]
+def _throughput(tuning: Tuning, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Medians over all trials of the baseline and of the plan; of the one that is known where there is no ledger."""
+    after = tuning.tuned if tuning.plan.settings else None
+    return {
+        "counts": tuning.baseline.counts,
+        "before": _middle(trials, {}, tuning.baseline),
+        "after": _middle(trials, tuning.plan.settings, after) if after else None,
+    }
 
 
-def _table(tuning: Tuning) -> list[str]:
-    rows = [_HEAD, *(_row(verdict) for verdict in tuning.verdicts)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines = []
-    for row, verdict in zip(rows, (None, *tuning.verdicts), strict=True):
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        lines += [f"    {note}" for note in _notes(verdict)] if verdict else []
-    return lines
+def _middle(trials: Sequence[Trial], settings: Mapping[str, Any], known: Figures) -> float:
+    rates = [each.figures.throughput for each in _finished(trials, settings) if each.figures]
+    return median(rates) if rates else known.throughput
 
 
-def _row(verdict: Verdict) -> tuple[str, ...]:
-    guard = verdict.guard
+def _finished(trials: Sequence[Trial], settings: Mapping[str, Any]) -> Iterable[Trial]:
     return (
-        f"{verdict.knob}={verdict.setting}",
-        verdict.ruling.value,
-        _gain(verdict.gain),
-        f"{verdict.predicted:+.0%}" if verdict.predicted is not None else "-",
-        f"{verdict.promise[0]:+.0%} to {verdict.promise[1]:+.0%}" if verdict.promise else "-",
-        guard.sameness.value if guard else "-",
+        each for each in trials if each.status is Status.DONE and dict(each.plan.settings) == dict(settings)
     )
 
 
-def _notes(verdict: Verdict) -> Sequence[str]:
-    notes = [verdict.reason] if verdict.ruling is not Ruling.KEEP and verdict.reason else []
-    if verdict.break_even_steps:
-        notes.append(f"compiling is paid back after {verdict.break_even_steps:,} steps")
-    return notes
+def _ablation(tuning: Tuning) -> dict[str, Any]:
+    """Each kept setting in the order in which it was accepted, alone, and all together."""
+    kept = [each for each in tuning.verdicts if each.ruling is Ruling.KEEP]
+    guesses = [each.predicted for each in kept if each.predicted is not None]
+    complete = bool(kept) and len(guesses) == len(kept)
+    return {
+        "settings": [{**codec.to_plain(each), "alone": _alone(each, tuning)} for each in kept],
+        "together": {
+            "gain": codec.to_plain(tuning.gain),
+            "predicted": prod(1.0 + each for each in guesses) - 1.0 if complete else None,
+        },
+    }
 
 
-def _alone(tuning: Tuning) -> list[str]:
-    if not tuning.alone:
-        return []
-    lines = ["", "each kept setting alone"]
-    lines += [f"  {knob:24} {_gain(gain)}" for knob, gain in tuning.alone.items()]
-    return [*lines, f"  {'all together':24} {_gain(tuning.gain)}"]
+def _alone(verdict: Verdict, tuning: Tuning) -> Any:
+    """The first setting was accepted with no other beside it: that is its trial alone."""
+    if len(tuning.plan.settings) == 1 and verdict.knob in tuning.plan.settings:
+        return codec.to_plain(verdict.gain)
+    holds = tuning.plan.settings.get(verdict.knob) == verdict.setting
+    return codec.to_plain(tuning.alone.get(verdict.knob)) if holds else None
 
 
-def _gain(gain: Gain | None) -> str:
-    if gain is None:
-        return "-"
-    return f"{gain.value:+.0%} ({gain.interval.low:+.0%} to {gain.interval.high:+.0%})"
+def _rejected(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """What was not kept; a setting that was tried again, beside others, by its last verdict."""
+    last = {(each.knob, str(each.setting)): each for each in verdicts}
+    return [each for each in last.values() if each.ruling is not Ruling.KEEP]
 
 
-def _times(interval: Interval) -> str:
-    return f"{interval.low + 1:.3g} to {interval.high + 1:.3g}"
+def _stages(trials: Sequence[Trial], settings: Mapping[str, Any]) -> dict[str, float] | None:
+    """Exposed ms a step by stage, medians over the trials of these settings; None where no trial tells."""
+    seen = [each.stages for each in _finished(trials, settings) if each.stages]
+    if not seen:
+        return None
+    return {stage: median(each.get(stage, 0.0) for each in seen) for stage in seen[0]}
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    figures = trial.figures
+    return {
+        "number": trial.number,
+        "settings": codec.to_plain(trial.plan.settings),
+        "status": trial.status.value,
+        "seconds": trial.seconds,
+        "throughput": figures.throughput if figures else None,
+        "step_ms": figures.step_ms if figures else None,
+        "reason": trial.reason,
+    }

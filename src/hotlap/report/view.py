@@ -38,7 +38,7 @@ def profile_view(
         "schema": SCHEMA,
         "verdict": _verdict(diagnosis, summary),
         "run": run,
-        "run_shown": _from_here(run),
+        "run_shown": from_here(run),
         "job": {**to_plain(job), "shown": job.shown},
         "ending": pace.ending.value,
         "step": _step(pace, summary),
@@ -62,7 +62,7 @@ def profile_view(
     return cast(dict[str, Any], finite(view))
 
 
-def _from_here(run: str) -> str:
+def from_here(run: str) -> str:
     """The run folder as one types it in this folder."""
     path, here = Path(run), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else run

@@ -16,7 +16,9 @@ from typing import Any, ClassVar
 
 from hotlap.ports.renderer import Renderer
 from hotlap.report import advice, charts, words
+from hotlap.report.document import Document
 from hotlap.report.locale import Phrases
+from hotlap.report.outcome import document_of
 from hotlap.report.plain import printable
 from hotlap.report.sections import build
 from hotlap.report.sections.code import line_sentence
@@ -38,28 +40,44 @@ class Html(Renderer):
     suffix: ClassVar[str] = ".html"
 
     def render(self, view: Mapping[str, Any], lang: str = "en") -> str:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-        from plotly.offline import get_plotlyjs
-
         say = Phrases(lang)
-        environment = Environment(
-            loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True, finalize=_shown,
-        )  # fmt: skip
-        plots = charts.data(view, say)
-        scripts = [get_plotlyjs(), (TEMPLATES / "charts.js").read_text(encoding="utf-8")]
-        page = environment.get_template("report.html.j2").render(
-            **_content(view, say),
-            say=say,
-            view=view,
-            style=(TEMPLATES / "style.css").read_text(encoding="utf-8"),
-            scripts=scripts,
-            policy=_policy(scripts),
-            has={name: _bars(plot) for name, plot in plots.items()},
-            data=_embedded(plots),
-        )
+        document = document_of(view, say)
+        page = _profile_page(view, say) if document is None else _outcome_page(document, say)
         # A path may hold bytes that are no text; a page must be text.
         return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def _profile_page(view: Mapping[str, Any], say: Phrases) -> str:
+    from plotly.offline import get_plotlyjs
+
+    plots = charts.data(view, say)
+    scripts = [get_plotlyjs(), (TEMPLATES / "charts.js").read_text(encoding="utf-8")]
+    return _filled(
+        "report.html.j2",
+        **_content(view, say),
+        say=say,
+        view=view,
+        scripts=scripts,
+        policy=_policy(scripts),
+        has={name: _bars(plot) for name, plot in plots.items()},
+        data=_embedded(plots),
+    )
+
+
+def _outcome_page(document: Document, say: Phrases) -> str:
+    """Bars and tables need no script, so none may run."""
+    return _filled("outcome.html.j2", document=document, say=say, policy=_policy([]))
+
+
+def _filled(name: str, **content: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=_shown,
+    )  # fmt: skip
+    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    return environment.get_template(name).render(style=style, **content)
 
 
 def _content(view: Mapping[str, Any], say: Phrases) -> dict[str, Any]:
@@ -145,7 +163,7 @@ def _embedded(data: Any) -> str:
 
 def _policy(scripts: list[str]) -> str:
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"

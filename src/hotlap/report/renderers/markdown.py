@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from hotlap.ports.renderer import Renderer
 from hotlap.report import advice, words
-from hotlap.report.document import Kind, Section, Table
+from hotlap.report.document import Document, Kind, Section, Table
 from hotlap.report.locale import Phrases
+from hotlap.report.outcome import document_of
 from hotlap.report.plain import printable
 from hotlap.report.sections import build
 from hotlap.report.sections.machine import host
@@ -26,6 +27,9 @@ class Markdown(Renderer):
 
     def render(self, view: Mapping[str, Any], lang: str = "en") -> str:
         say = Phrases(lang)
+        document = document_of(view, say)
+        if document is not None:
+            return "\n\n".join(_outcome(document)) + "\n"
         stages, *rest = build(view, say)
         blocks = [
             f"### hotlap: {escaped(words.verdict(view, say))}",
@@ -39,6 +43,18 @@ class Markdown(Renderer):
                 blocks.append("\n\n".join(_folded(section)))
         blocks += [escaped(line) for line in (words.ending(view, say), words.faults(view, say)) if line]
         return "\n\n".join(blocks) + "\n"
+
+
+def _outcome(document: Document) -> Iterable[str]:
+    verdict, *points = document.points
+    yield f"### hotlap: {' '.join(escaped(each) for each in verdict.sentences)}"
+    yield code(document.command)
+    for point in points:
+        lines = [*map(escaped, point.sentences), *map(code, point.commands)]
+        yield f"**{escaped(point.label)}** " + "  \n".join(lines)
+    for section in document.sections:
+        yield from _section(section)
+    yield from map(escaped, document.closing)
 
 
 def escaped(text: str) -> str:

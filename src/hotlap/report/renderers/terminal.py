@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hotlap.facts.timeline import Stage
 from hotlap.ports.renderer import Renderer
-from hotlap.report import advice, sheet, words
+from hotlap.report import advice, paper, sheet, words
 from hotlap.report.locale import Phrases
+from hotlap.report.outcome import document_of
 from hotlap.report.sections import build
 from hotlap.report.sheet import BESIDE, SEVERITY, WIDTH, indented, labelled, text
 
@@ -36,6 +37,9 @@ def show(view: Mapping[str, Any], lang: str = "en", stream: TextIO | None = None
 
 def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_only: bool = False) -> str:
     """The report as text."""
+    document = document_of(view, Phrases(lang))
+    if document is not None:
+        return paper.draw(document, Phrases(lang), colour, ascii_only)
     return sheet.drawn(_parts(view, Phrases(lang), ascii_only), colour)
 
 

@@ -1,0 +1,86 @@
+"""How `hotlap tune` tells of its progress: a line for each trial and each verdict, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotlap.facts.trial import Trial
+    from hotlap.facts.verdict import Verdict
+    from hotlap.pipeline.search import Said
+
+WIDTH = 100
+_SETTINGS = 34
+
+
+class Teller:
+    """Holds every trial against the first one, which is the script as it is."""
+
+    def __init__(self, seconds: float | None, say: Callable[[str], None]) -> None:
+        self._seconds = seconds
+        self._say = say
+        self._started = time.monotonic()
+        self._first: float | None = None
+
+    def said(self) -> Said:
+        from hotlap.pipeline.search import Said
+
+        return Said(self.trial, self.verdict, lambda note: self._say(cut(f"  {note}")))
+
+    def trial(self, done: Trial) -> None:
+        rate = done.figures.throughput if done.figures else None
+        self._first = self._first or rate
+        times = rate / self._first if rate and self._first else None
+        self._say(trial_line(done, times, self._left()))
+
+    def verdict(self, found: Verdict) -> None:
+        self._say(verdict_line(found))
+
+    def _left(self) -> str:
+        if self._seconds is None:
+            return ""
+        return f"{max(0.0, self._seconds - (time.monotonic() - self._started)):.0f} s left"
+
+
+def trial_line(trial: Trial, times: float | None, left: str) -> str:
+    """Number, setting, ms a step, throughput, how often as fast as the first, what it took, what is left."""
+    figures = trial.figures
+    result = (
+        f"{figures.step_ms:7.4g} ms/step {figures.throughput:8,.4g} {figures.counts}/s"
+        if figures
+        else trial.status.value
+    )
+    gain = f"{times:.2f}x" if times is not None else ""
+    named = _named(trial.plan.settings)
+    return cut(
+        f"trial {trial.number:3}  {named:{_SETTINGS}} {result:<33} {gain:>6} {trial.seconds:3.0f} s  {left}"
+    )
+
+
+def verdict_line(found: Verdict) -> str:
+    """What becomes of a setting, with its gain and why."""
+    gain = f"{found.gain.value:+.0%}" if found.gain else "-"
+    reason = f" ({found.reason})" if found.reason else ""
+    return cut(f"  {found.ruling.value}: {found.knob}={found.setting}, gain {gain}{reason}")
+
+
+def _named(settings: Mapping[str, Any]) -> str:
+    named = " ".join(f"{key}={value}" for key, value in settings.items()) or "the script as it is"
+    return named if len(named) <= _SETTINGS else f"{named[: _SETTINGS - 3]}..."
+
+
+def cut(line: str) -> str:
+    """A progress line that does not wrap; the outcome says all of it."""
+    line = line.rstrip()
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+
+
+def say_on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def say_nothing(_: str) -> None:
+    """Standard output holds JSON, and whoever reads it wants nothing else."""

@@ -1,0 +1,68 @@
+"""Keep a job's speed in a file of the repository, and fail if a later version is slower than that.
+
+hotlap baseline save train.py --epochs 1
+hotlap baseline check --fail-if-slower 5% train.py --epochs 1
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hotlap.cli._output import add_json_option, check_json_target, write_json
+from hotlap.cli._trials import STEPS, TRIPPED, add_gate_option, read_share, teller
+
+if TYPE_CHECKING:
+    from hotlap.facts.job import Job
+
+TAKES_COMMAND = True
+VERBS = ("save", "check")
+USAGE = "hotlap baseline save|check [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
+FILE = "hotlap-baseline.json"
+_TOLERANCE = 0.1  # runs of two days scatter more than runs in turn: less would cry wolf
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("verb", choices=VERBS, metavar="save|check", help="measure and keep, or hold against")
+    parser.add_argument("--file", default=FILE, help=f"to be committed (default {FILE})")
+    add_gate_option(parser, f"{_TOLERANCE:.0%}%")
+    add_json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from hotlap.launch.command import to_job
+
+    job = to_job(options.command_words, None, f"baseline {options.verb}")
+    check_json_target(options.json)
+    return _save(options, job) if options.verb == "save" else _check(options, job)
+
+
+def _save(options: argparse.Namespace, job: Job) -> int:
+    from hotlap.pipeline.gate import save
+    from hotlap.report.checked import saved_line, saved_view
+    from hotlap.report.locale import Phrases
+
+    saved = save(job, Path(options.file), STEPS, teller(options.json == "-"))
+    if options.json:
+        write_json(options.json, saved_view(saved, options.file))
+    if options.json != "-":
+        print(saved_line(saved, options.file, Phrases()))
+    return 0
+
+
+def _check(options: argparse.Namespace, job: Job) -> int:
+    from hotlap.facts.baseline import Standing
+    from hotlap.pipeline.gate import check
+    from hotlap.report.checked import checked_view
+    from hotlap.report.renderers.terminal import show
+
+    given = options.fail_if_slower
+    tolerance = read_share(given, "--fail-if-slower") if given else _TOLERANCE
+    checked = check(job, Path(options.file), tolerance, STEPS, teller(options.json == "-"))
+    view = checked_view(checked)
+    if options.json:
+        write_json(options.json, view)
+    if options.json != "-":
+        show(view)
+    return TRIPPED if checked.standing is Standing.SLOWER else 0

@@ -1,0 +1,82 @@
+"""What a job reached on a machine once, in a file that a repository keeps: the measure for later runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hotlap.facts.diagnosis import Interval
+from hotlap.facts.host import Host
+from hotlap.facts.trial import Figures
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What must be the same for figures of two days to be held against each other."""
+
+    cpu: str
+    cores: int
+    machine: str
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> str:
+        """In a few words."""
+        return f"{self.cores} cores ({self.cpu}), {', '.join(self.gpus) or 'no GPU'}"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Runs of one command on one machine; `paces` is what the machine itself did beside each of them."""
+
+    command: str
+    machine: Machine
+    saved: str  # day
+    rates: tuple[float, ...]
+    paces: tuple[float, ...]
+    figures: Figures  # of the run in the middle
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """The file: one baseline for each command and machine."""
+
+    baselines: tuple[Baseline, ...] = ()
+
+
+class Standing(StrEnum):
+    """How today's runs stand to the baseline."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "no slower"
+    NOT_DECIDED = "not decided"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A ratio of today to the baseline, with its interval."""
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`ratio` of the rates; `drift` of the machine; `beside` of the rates, each divided by the machine's own pace."""
+
+    before: Baseline
+    after: Baseline
+    tolerance: float
+    ratio: Compared
+    drift: Compared | None
+    beside: Compared | None
+    standing: Standing
+    reason: str
+
+
+def machine_of(host: Host) -> Machine:
+    """The part of a host that bears on its speed."""
+    return Machine(host.cpu, host.cores, host.machine, tuple(gpu.name for gpu in host.gpus))

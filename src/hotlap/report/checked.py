@@ -1,0 +1,125 @@
+"""A check against a baseline as plain data (`hotlap baseline check --json`) and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hotlap.facts import codec
+from hotlap.facts.baseline import Baseline, Checked, Standing
+from hotlap.report.document import Column, Document, Kind, Point, Section, Table
+from hotlap.report.locale import Phrases
+from hotlap.report.reasons import translated
+
+KIND = "baseline-check"
+_TONES = {Standing.SLOWER: "critical", Standing.NOT_DECIDED: "warning"}
+_FIGURES = (
+    ("throughput", "rate"),
+    ("step_ms", "ms"),
+    ("data_ms", "ms"),
+    ("utilisation", "share"),
+    ("memory_bytes", "size"),
+)
+
+View = Mapping[str, Any]
+
+
+def saved_view(baseline: Baseline, path: str) -> dict[str, Any]:
+    """What `hotlap baseline save --json` prints."""
+    return {
+        "schema": codec.SCHEMA,
+        "kind": "baseline",
+        "file": path,
+        "baseline": codec.to_plain(baseline),
+    }
+
+
+def saved_line(baseline: Baseline, path: str, say: Phrases) -> str:
+    """That it was saved, where, and what."""
+    return say(
+        "checked.saved",
+        file=path,
+        rate=baseline.figures.throughput,
+        counts=baseline.figures.counts,
+        runs=len(baseline.rates),
+        host=baseline.machine.named,
+    )
+
+
+def checked_view(checked: Checked) -> dict[str, Any]:
+    """All facts of the check."""
+    versions = (checked.before.versions, checked.after.versions)
+    changed = {
+        name: [versions[0].get(name), version]
+        for name, version in versions[1].items()
+        if versions[0].get(name) != version
+    }
+    return {
+        "schema": codec.SCHEMA,
+        "kind": KIND,
+        "command": checked.after.command,
+        "host": checked.after.machine.named,
+        "versions_changed": changed,
+        **codec.to_plain(checked),
+    }
+
+
+def document(view: View, say: Phrases) -> Document:
+    """Verdict, why, the machine's part, and the figures of both days."""
+    return Document(
+        title=say("checked.title"),
+        command=view["command"],
+        tone=_TONES.get(view["standing"], "good"),
+        points=(
+            Point(say("heading.verdict"), (_verdict(view, say),)),
+            Point(say("heading.why"), (say("checked.why", reason=translated(view["reason"], say)),)),
+            Point(say("heading.host"), _host(view, say)),
+        ),
+        sections=(_figures(view, say),),
+        closing=(say("checked.honest"),),
+    )
+
+
+def _verdict(view: View, say: Phrases) -> str:
+    ratio = view["ratio"]
+    return say(
+        "checked.verdict",
+        ratio["interval"],
+        standing=view["standing"],
+        value=ratio["value"],
+        tolerance=view["tolerance"],
+    )
+
+
+def _host(view: View, say: Phrases) -> tuple[str, ...]:
+    lines = [say("checked.host", host=view["host"])]
+    if view["drift"]:
+        beside = view["beside"]
+        lines.append(say("checked.drift", value=view["drift"]["value"], **view["drift"]["interval"]))
+        lines.append(say("checked.beside", value=beside["value"], **beside["interval"]))
+    else:
+        lines.append(say("checked.no_drift"))
+    lines += [
+        say("checked.version", name=name, before=pair[0], after=pair[1])
+        for name, pair in view["versions_changed"].items()
+    ]
+    return tuple(lines)
+
+
+def _figures(view: View, say: Phrases) -> Section:
+    before, after = view["before"], view["after"]
+    counts = say.word(before["figures"]["counts"])
+    rows = [
+        (
+            f"{counts}/s" if name == "throughput" else say(f"checked.{name}"),
+            *(say.number(side["figures"][name], written) for side in (before, after)),
+        )
+        for name, written in _FIGURES
+    ]
+    rows.append((say("column.runs"), *(str(len(side["rates"])) for side in (before, after))))
+    columns = (
+        Column(""),
+        Column(f"{say('column.before')}, {before['saved']}", Kind.NUMBER),
+        Column(f"{say('column.after')}, {after['saved']}", Kind.NUMBER),
+    )
+    return Section("figures", say("section.figures"), (), Table(columns, tuple(rows)))
