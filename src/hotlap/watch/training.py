@@ -37,10 +37,16 @@ from hotlap.watch.reading import Reading
 from hotlap.watch.word import Word
 
 _MEMORY_EVERY_S, _JUDGE_EVERY_S, _TELL_EVERY_S = 2.0, 20.0, 1.0
-_DEVICE_EVERY = 10  # steps between two losses of a GPU: each is a copy
+_BLOCK_S, _MOST_STEPS = 0.1, 128
+"""Steps are looked at in blocks of about so long: what all of them share is paid once, and caches stay the script's."""
 _NORM_EVERY = 10  # steps
 _MOST_PENDING = 8  # figures that a device has not computed yet
-_NORM_S, _JUDGE_S, _TELL_S = 0.005, 0.01, 0.001  # assumed until they have been measured
+_BLOCK_COST_S, _NORM_S, _JUDGE_S, _TELL_S = (
+    0.0002,
+    0.005,
+    0.01,
+    0.001,
+)  # assumed until they have been measured
 
 
 class TrainingMonitor:
@@ -61,7 +67,9 @@ class TrainingMonitor:
         self._drift, self._memory = ThroughputDrift(), MemoryGrowth()
         self._device_memory: MemoryGrowth | None = None
         self._pending: list[tuple[int, str, Reading]] = []
-        self._next_norm = 1
+        self._losses: list[tuple[int, Tensor | float]] = []
+        self._block = self._next_block = self._next_norm = 1
+        self._began = 0.0
         self._next_memory = self._next_judge = self._next_tell = 0.0
         self._hooks: Hooks | None = None
 
@@ -80,6 +88,7 @@ class TrainingMonitor:
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None
+        self._take_losses()
         for step, what, reading in self._pending:
             self._add(step, what, reading.values()[0])
         self._pending.clear()
@@ -97,29 +106,41 @@ class TrainingMonitor:
             boundary.attempt(self._seen, loss, lambda: list(parameters))
 
     def _seen(self, loss: Tensor | float | None, parameters: Callable[[], Sequence[Tensor]]) -> None:
-        with self.budget.spending("step"):
-            now = self._clock()
-            self.steps += 1
-            self._drift.add(self.steps, now)
-            if loss is not None:
-                self._take_loss(loss)
+        self.steps += 1
+        if loss is not None:
+            self._losses.append((self.steps, loss))
+        if self.steps >= self._next_block:
+            self._look(parameters)
+
+    def _look(self, parameters: Callable[[], Sequence[Tensor]]) -> None:
+        now = self._clock()
+        self._drift.add(self.steps, now)
+        self._block = _block_size(self._block, now - self._began) if self._began else 1
+        self._began, self._next_block = now, self.steps + self._block
+        if not self.budget.allows("block", _BLOCK_COST_S):
+            self._losses.clear()
+            return
+        with self.budget.spending("block"):
+            self._take_losses()
             if self.steps >= self._next_norm and self.budget.allows("norm", _NORM_S):
                 self._take_norm(parameters())
             if now >= self._next_memory:
                 self._take_memory(now)
-            if self._pending:
-                self._collect()
+            self._collect()
             if now >= self._next_tell and self.budget.allows("tell", _TELL_S):
                 self._next_tell = now + _TELL_EVERY_S
                 with self.budget.spending("tell"):
                     self._tell()
 
-    def _take_loss(self, loss: Tensor | float) -> None:
-        if isinstance(loss, Tensor) and loss.device.type == "cuda":
-            if self.steps % _DEVICE_EVERY == 0:
-                self._expect("loss", loss)
-        else:
-            self._add(self.steps, "loss", float(loss))
+    def _take_losses(self) -> None:
+        """All of a block; of a GPU the last, as each is a copy."""
+        losses, self._losses = self._losses, []
+        for step, loss in losses:
+            if isinstance(loss, Tensor) and loss.device.type != "cpu":
+                if step == losses[-1][0]:
+                    self._expect("loss", loss)
+            else:
+                self._add(step, "loss", float(loss))
 
     def _take_norm(self, parameters: Sequence[Tensor]) -> None:
         self._next_norm = sys.maxsize  # gradients that have no norm (sparse ones) are not tried again
@@ -168,3 +189,8 @@ class TrainingMonitor:
             journal.tell(monitor, word)
         journal.budget("training", self.budget)
         journal.write() if last else journal.write_if_due()
+
+
+def _block_size(steps: int, seconds: float) -> int:
+    """As many steps as take about the time of a block."""
+    return max(1, min(_MOST_STEPS, 2 * steps, round(_BLOCK_S * steps / max(seconds, 1e-6))))

@@ -47,7 +47,7 @@ def picture(view: Mapping[str, Any], say: Phrases) -> Picture:
     drift = view.get("drift") or {}
     return Picture(
         command=job.get("shown") or say("live.job_unknown"),
-        state=say(f"live.state.{view['state']}", age_s=view.get("age_s")),
+        state=say(f"live.state.{view['state']}", age_s=view.get("age_s"), exit_code=view.get("exit_code")),
         tone=_tone(view),
         figures=_figures(view, lately, say),
         progress=words,
@@ -61,7 +61,7 @@ def picture(view: Mapping[str, Any], say: Phrases) -> Picture:
 
 def _tone(view: Mapping[str, Any]) -> str:
     """That of the state, or of the gravest monitor."""
-    own = _TONES.get(view["state"], "none")
+    own = "critical" if view.get("exit_code") else _TONES.get(view["state"], "none")
     worst = max((_gravity(each) for each in _words(view).values()), default=0)
     return own if own == "critical" or not worst else ("warning", "critical")[worst - 1]
 

@@ -21,7 +21,8 @@ def progress(journal: Mapping[str, Any], steps: int, rate: float | None) -> dict
     batches, begun, at_step = epoch
     passes = notes.get("passes") if isinstance(notes.get("passes"), int) else 1
     total = max(1, batches // max(1, passes or 1))
-    done = min(max(0, steps - at_step), total)
+    told = journal.get("steps")  # of the same moment as the epoch's beginning
+    done = min(max(0, (told if isinstance(told, int) else steps) - at_step), total)
     return {"done": done, "total": total, "epoch": begun, "left_s": _left(total - done, rate)}
 
 

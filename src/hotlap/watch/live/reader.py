@@ -71,6 +71,7 @@ class LiveReader:
             "lately": recent,
             "drift": _drift(tail),
             "usage": self._usage(pid) if alive else None,
+            "exit_code": self._exit_code(),
             "progress": progress(journal, steps, recent["steps_per_s"] if recent else None),
             "monitors": journal.get("monitors", {}),
             "cost": journal.get("cost"),
@@ -124,6 +125,12 @@ class LiveReader:
             self._problem(self.run / "job.json", "is of no job")
             job = None
         return {"name": job.name, "shown": job.shown} if job else None
+
+    def _exit_code(self) -> int | None:
+        path = self.run / runfolder.APPLIED
+        found = self._mapping(path) if path.is_file() else None
+        code = found.get("exit_code") if found else None
+        return code if isinstance(code, int) else None
 
     def _usage(self, pid: int | None) -> dict[str, Any] | None:
         """Memory and cores of the job; the first look only sets the mark."""

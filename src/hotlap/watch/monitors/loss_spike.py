@@ -15,6 +15,7 @@ _LEAST = 32  # losses before anything is called a spike
 _TOGETHER = (
     8  # losses are judged in blocks: sorting the window for each of them would cost more than all else
 )
+_REFRESH = 4  # blocks after which the limit is computed anew
 _DEVIATIONS = 10.0
 _BEYOND = 3.0
 """Times the largest excess over the median in the window: losses of small batches have long tails of their own."""
@@ -28,7 +29,8 @@ class LossSpike:
         self._usual: deque[float] = deque(maxlen=_WINDOW)
         self._block: list[tuple[int, float]] = []
         self._series = Series()
-        self._spikes = self._since_spike = self._high_blocks = 0
+        self._spikes = self._since_spike = self._high_blocks = self._blocks = 0
+        self._bound = math.inf
         self._worst: float | None = None
         self._at: int | None = None
 
@@ -42,8 +44,10 @@ class LossSpike:
         block, self._block = self._block, []
         self._series.add(block[-1][0], median([loss for _, loss in block]))
         self._since_spike += len(block)
-        limit = self._limit()
-        high = [(step, loss) for step, loss in block if loss > limit]
+        if self._blocks % _REFRESH == 0 or self._bound == math.inf:
+            self._bound = self._limit()
+        self._blocks += 1
+        high = [(step, loss) for step, loss in block if loss > self._bound]
         if high:
             self._note(high)
         lasts = len(high) > len(block) // 2

@@ -23,14 +23,16 @@ class ThroughputDrift:
         self._series = Series()
         self._best: float | None = None
         self._from: float | None = None
-        self._steps = 0
+        self._steps = self._at = 0
         self._since: int | None = None
 
     def add(self, step: int, moment: float) -> None:
+        """The `step`-th has ended at this moment; it need not be told of each."""
+        made, self._at = step - self._at, step
         if self._from is None:
             self._from = moment  # the first step ends here: what came before it was start-up
             return
-        self._steps += 1
+        self._steps += made
         span = moment - self._from
         if self._steps < _BLOCK_STEPS or span < _BLOCK_S:
             return
