@@ -71,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
         _say("hotlap: this already runs under hotlap: the command goes on without a second plan.")
         return pipeline.run_alone(job)
     check_json_target(options.json)
+    if options.watch:
+        _say("hotlap: look at it from another shell: hotlap watch last")
     folder, ran = pipeline.run(
         job,
         plan,
