@@ -10,6 +10,12 @@ from hotlap.judge.guard import bitwise, first_difference
 GUARD_STEPS = 12
 
 
+def witness(bench, name, seed=0):
+    found, interrupted = bench.witness(name, Plan(), GUARD_STEPS, seed)
+    assert not interrupted
+    return found
+
+
 def test_a_trial_brings_figures_and_what_became_of_its_plan(bench):
     plan = Plan({"num-workers": 0, "log-every": 50})
     trial, seen = bench("small.py").trial(1, plan)
@@ -37,17 +43,17 @@ def test_a_job_that_hangs_is_ended_and_is_a_result(bench):
 
 def test_the_guard_sees_what_real_runs_compute(bench):
     """Of an unseeded script: equal runs are the same, dropped updates and repeated samples are not."""
-    base = [bench("small.py").witness(f"w{number}", Plan(), GUARD_STEPS, 0) for number in range(2)]
+    base = [witness(bench("small.py"), f"w{number}") for number in range(2)]
     assert bitwise(base, [base[1]]).sameness is Sameness.SAME
     assert len(base[0].sketches) == GUARD_STEPS
     assert base[0].samples[-1] == 16 * GUARD_STEPS
-    forgetful = bench("small.py", "forgetful").witness("forgetful", Plan(), GUARD_STEPS, 0)
+    forgetful = witness(bench("small.py", "forgetful"), "forgetful")
     assert "losses" in first_difference(base[0], forgetful)
-    repeats = bench("small.py", "repeats").witness("repeats", Plan(), GUARD_STEPS, 0)
+    repeats = witness(bench("small.py", "repeats"), "repeats")
     assert "batches" in first_difference(base[0], repeats)
 
 
 def test_another_seed_trains_another_model_also_where_the_script_seeds(bench):
-    runs = [bench("small.py", "seeded").witness(f"s{seed}", Plan(), GUARD_STEPS, seed) for seed in (0, 1)]
+    runs = [witness(bench("small.py", "seeded"), f"s{seed}", seed) for seed in (0, 1)]
     assert runs[0].losses != runs[1].losses
     assert runs[0].batches != runs[1].batches

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -19,6 +20,15 @@ class Status(StrEnum):
     HUNG = "hung"
     STEPLESS = "stepless"  # it ended without a steady step
     INTERRUPTED = "interrupted"
+    SCREENED = "screened"  # several settings in turn within one process: each has a verdict, none has figures
+
+
+class Goal(StrEnum):
+    """What a search looks for. `balanced`: twice the memory must bring 41 % more throughput, the root of two."""
+
+    SPEED = "speed"
+    BALANCED = "balanced"
+    MEMORY = "memory"
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,7 @@ class Figures:
     startup_s: float
     foreign_cores: float | None  # in use by others meanwhile
     steps: int
+    batches_per_step: float | None = None  # several where gradients are accumulated
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,16 @@ class Trial:
     stood: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)  # exposed ms a step
+    numerics: Mapping[str, str] = field(default_factory=dict)  # what those that acted do to the numbers here
+
+
+def worth(figures: Figures, goal: Goal = Goal.SPEED) -> float:
+    """What a search makes as large as it can. Where memory was not measured, only speed can be told."""
+    if goal is Goal.SPEED or not figures.memory_bytes:
+        return figures.throughput
+    if goal is Goal.MEMORY:
+        return 1.0 / figures.memory_bytes
+    return figures.throughput / math.sqrt(figures.memory_bytes)
 
 
 def figures_of(timeline: Timeline) -> Figures | None:
@@ -71,6 +92,7 @@ def figures_of(timeline: Timeline) -> Figures | None:
         startup_s=timeline.warmup.startup_s,
         foreign_cores=_median([gauge.foreign_cpu for gauge in timeline.gauges]),
         steps=summary.n,
+        batches_per_step=_mean([each for each in timeline.steps.micro[timeline.steady_from :] if each > 0]),
     )
 
 
@@ -81,8 +103,12 @@ def stages_of(timeline: Timeline) -> dict[str, float]:
 
 def _memory(timeline: Timeline) -> int | None:
     reserved = [gauge.cuda_reserved for gauge in timeline.gauges if gauge.cuda_reserved is not None]
-    resident = [gauge.rss for gauge in timeline.gauges]
+    resident = [gauge.tree_rss or gauge.rss for gauge in timeline.gauges]
     return max(reserved or resident, default=None)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _median(values: list[float]) -> float | None:

@@ -66,6 +66,11 @@ class Verdict:
     guard: Guarded | None = None
     reason: str = ""
     break_even_steps: int | None = None  # until the time for compiling is paid back
+    memory: float | None = None  # change of peak memory: 0.5 is half as much again
+    beside: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings that came with it, as scale-lr with a batch
+    live: bool = False  # measured between steps of one process, not in processes of its own
 
 
 @dataclass(frozen=True)

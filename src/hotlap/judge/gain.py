@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.stats.compare import Scatter, ratio
+from hotlap.stats.compare import Ratio, Scatter, ratio
 
 LEAST = 0.03  # a winner must beat the incumbent by this: less is not worth a setting more
 LOOKING = 0.99  # confidence while more trials may follow: who looks often is fooled more often
@@ -21,11 +21,15 @@ def gain_of(
     if not before or not after or (scatter is None and min(len(before), len(after)) < 2):
         return None
     found = ratio(before, after, confidence=DONE if final else LOOKING, scatter=scatter)
-    return Gain(found.value - 1.0, Interval(found.low - 1.0, found.high - 1.0), len(before) + len(after))
+    return as_gain(found, len(before) + len(after))
+
+
+def as_gain(found: Ratio, trials: int) -> Gain:
+    return Gain(found.value - 1.0, Interval(found.low - 1.0, found.high - 1.0), trials)
 
 
 def rule(gain: Gain | None, least: float = LEAST) -> Ruling:
-    """Keep what is surely faster, and by enough; drop what surely is not; else more trials must tell."""
+    """Keep what is surely better, and by enough; drop what surely is not; else more trials must tell."""
     if gain is None:
         return Ruling.UNDECIDED
     if gain.interval.low > 0.0 and gain.value >= least:
@@ -33,9 +37,26 @@ def rule(gain: Gain | None, least: float = LEAST) -> Ruling:
     return Ruling.DROP if gain.interval.high < least else Ruling.UNDECIDED
 
 
-def break_even(before: Figures, after: Figures) -> int | None:
-    """Steps until the time for compiling is paid back; None where nothing is compiled or nothing is saved."""
-    paid = after.compile_s - before.compile_s
+def rule_simpler(gain: Gain | None, tie: float = LEAST) -> Ruling:
+    """Of a challenger that asks for less: the tie is his, so he only must not be worse by more than `tie`."""
+    if gain is None:
+        return Ruling.UNDECIDED
+    if gain.interval.low > -tie:
+        return Ruling.KEEP
+    return Ruling.DROP if gain.interval.high < 0.0 else Ruling.UNDECIDED
+
+
+def beats(gain: Gain | None) -> bool:
+    """Whether a plan is better than the script as it is by more than the noise."""
+    return gain is not None and gain.interval.low > 0.0
+
+
+def break_even(before: Figures, after: Figures, compile_s: float | None = None) -> int | None:
+    """Steps until the time for compiling is paid back; None where nothing is compiled or nothing is saved.
+
+    `compile_s` is what it takes without a warm cache.
+    """
+    paid = (after.compile_s if compile_s is None else compile_s) - before.compile_s
     saved = before.step_ms - after.step_ms
     if before.samples_per_step and after.samples_per_step:  # a larger batch does more in a step
         saved = before.step_ms - after.step_ms * before.samples_per_step / after.samples_per_step

@@ -36,6 +36,7 @@ class ChannelsLast(Knob):
     seam = Seam.MODEL
     numerics = Numerics.ROUNDING
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         """Where convolutions were seen among the operators; where nobody looked, nothing is known of them."""

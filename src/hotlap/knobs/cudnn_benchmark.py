@@ -31,6 +31,7 @@ class CudnnBenchmark(Knob):
     seam = Seam.PROCESS
     numerics = Numerics.ROUNDING
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         if not timeline.on_cuda or timeline.runtime.cudnn_benchmark:

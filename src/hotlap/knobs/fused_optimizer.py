@@ -35,6 +35,7 @@ class FusedOptimizer(Knob):
     seam = Seam.OPTIMIZER
     numerics = Numerics.ROUNDING
     values = Choice(("fused", "foreach", "off"), {"on": "fused", "true": "fused", "false": "off"})
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
         unfused = [each for each in timeline.optimizers if each.kind in _FUSABLE and not each.fused]

@@ -33,6 +33,7 @@ class NonBlocking(Knob):
     seam = Seam.PROCESS
     numerics = Numerics.BITWISE
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         return (True,) if host.gpus and timeline.loaders else ()

@@ -49,6 +49,7 @@ class NumWorkers(Knob):
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Whole(0, 256)
+    live = True
     promise = (2.0, 4.0)
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:

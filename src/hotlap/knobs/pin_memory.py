@@ -29,6 +29,7 @@ class PinMemory(Knob):
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Flag()
+    live = True
     promise = (0.0, 0.2)
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:

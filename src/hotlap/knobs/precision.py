@@ -40,6 +40,7 @@ class Precision(Knob):
     seam = Seam.MODEL
     numerics = Numerics.ROUNDING
     values = Choice(("32", "16-mixed", "bf16-mixed"), _SPELLINGS)
+    live = True
     promise = (0.2, 1.0)
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:

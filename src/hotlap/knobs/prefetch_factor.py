@@ -30,6 +30,7 @@ class PrefetchFactor(Knob):
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Whole(1, 256)
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:
         found = training_loader(timeline)

@@ -35,6 +35,7 @@ class SetToNone(Knob):
     seam = Seam.PROCESS
     numerics = Numerics.BITWISE
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         """Nothing that was seen says how a script zeroes; torch's default is the fast way."""

@@ -29,6 +29,7 @@ class Tf32(Knob):
     seam = Seam.PROCESS
     numerics = Numerics.ROUNDING
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         has = timeline.on_cuda and any(gpu.tf32 for gpu in host.gpus)

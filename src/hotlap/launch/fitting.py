@@ -13,7 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hotlap.facts import codec
+from hotlap.facts.blocks import Schedule
 from hotlap.launch.counter import StepCounter
+from hotlap.launch.environment import ORIGIN
 from hotlap.probe import boundary
 from hotlap.probe.control import WindowDone
 from hotlap.seams.catalogue import some_knobs
@@ -30,6 +33,8 @@ def fit(path: Path, folder: Path) -> Fitter:
     from hotlap.seams import installed, memory_ladder
 
     passed = json.loads(path.read_text(encoding="utf-8"))
+    if "schedule" in passed:
+        return _fit_in_turn(passed, folder)
     fitter = Fitter(
         passed["settings"],
         some_knobs(passed["settings"]),
@@ -44,6 +49,19 @@ def fit(path: Path, folder: Path) -> Fitter:
     installed.install(fitter)
     boundary.attempt(memory_ladder.install, fitter)
     boundary.attempt(fitting.listen)
+    return fitter
+
+
+def _fit_in_turn(passed: dict[str, Any], folder: Path) -> Fitter:
+    """Several plans within this process, each for some blocks of steps."""
+    from hotlap.seams import installed
+    from hotlap.seams.live import LiveFitter, Turns
+
+    schedule: Schedule = codec.from_plain(Schedule, passed["schedule"])
+    named = {key for plan in schedule.plans for key in plan}
+    fitter = LiveFitter(schedule, some_knobs(named), passed["options"])
+    installed.install(fitter)
+    boundary.attempt(Turns(fitter, schedule, folder, int(os.environ[ORIGIN])).listen)
     return fitter
 
 

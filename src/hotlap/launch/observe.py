@@ -26,7 +26,10 @@ _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
 
 
 class Observer:
-    """Called several times a second while the job runs; asks it to end after `wanted` steady steps."""
+    """Called several times a second while the job runs; asks it to end after `wanted` steady steps.
+
+    `least_s` is how long these must have taken at least.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,10 @@ class Observer:
         wanted: int | None,
         steady_from: Callable[[list[int]], int],
         progress: Callable[[str], None],
+        *,
+        least_s: float = 0.0,
     ) -> None:
+        self._least_s = least_s
         self.looks = LookRecord()
         self.steps = 0
         self._folder = folder
@@ -89,9 +95,11 @@ class Observer:
         if tail.steps_after > self._steps_after:  # it has heard, and is in the phases after the window
             self._steps_after, self._asked_at = tail.steps_after, time.monotonic()
         walls = [later - earlier for earlier, later in itertools.pairwise(ends)]
-        steady = max(0, len(walls) - self._steady_from(walls)) if walls else 0
+        first = self._steady_from(walls) if walls else 0
+        steady = len(walls) - first
         self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
-        if steady >= self._wanted and self._asked_at is None:
+        enough = steady >= self._wanted and sum(walls[first:]) >= self._least_s * 1e9
+        if enough and self._asked_at is None:
             self._ask_to_end(tail.optimizer_steps(), median(walls[-_RECENT:]) / 1e9)
 
     def _worlds(self) -> list[int]:

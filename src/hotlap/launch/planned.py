@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.facts import codec
+from hotlap.facts.blocks import Schedule
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.launch import runfolder
@@ -38,11 +39,21 @@ class Ran:
 
 
 def pass_plan(
-    folder: Path, plan: Plan, *, asking: bool = False, options: Mapping[str, Any] | None = None
+    folder: Path,
+    plan: Plan,
+    *,
+    asking: bool = False,
+    options: Mapping[str, Any] | None = None,
+    schedule: Schedule | None = None,
 ) -> Path:
-    """The file that `child_environment(plan=...)` names: JSON, as the training process may not have YAML."""
+    """The file that `child_environment(plan=...)` names: JSON, as the training process may not have YAML.
+
+    With a `schedule` its plans are put in place in turn, beginning with the first.
+    """
     path = folder / _PASSED
     passed = {"settings": dict(plan.settings), "asking": asking, "options": dict(options or {})}
+    if schedule is not None:
+        passed["schedule"] = codec.to_plain(schedule)
     codec.write_text(path, json.dumps(passed))
     return path
 

@@ -22,7 +22,7 @@ LAST_LOOK = "watch.json"
 _PICTURES = ("posterior.jsonl", "posterior.png")  # of monitors in the script
 _PROBE = "probe"
 _OURS = re.compile(
-    r"control|seen\.jsonl|plan\.json|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.|watch\.)?json)(\.\d+)?"
+    r"control|seen\.jsonl|plan\.json|blocks\.jsonl|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.|watch\.)?json)(\.\d+)?"
 )
 _FACTS = ("job.json", "host.json")
 _RESULTS = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE, PLAN, APPLIED, CORRECTED)
@@ -44,6 +44,19 @@ def create_run(name: str, out: str | None) -> Path:
     except OSError as error:
         raise UsageError(
             f"the run folder {folder} cannot be written: {error.strerror}.", "choose another with --out DIR"
+        ) from None
+    return folder.resolve()
+
+
+def folder_at_home(*parts: str) -> Path:
+    """A folder in `.hotlap/` that several commands may come back to, kept out of git like the runs."""
+    folder = Path(HOME, *parts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _keep_out_of_git(Path(HOME))
+    except OSError as error:
+        raise UsageError(
+            f"the folder {folder} cannot be written: {error.strerror}.", "choose another with --out DIR"
         ) from None
     return folder.resolve()
 

@@ -3,38 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
-from hotlap.facts.trial import Status, Trial
+from hotlap.facts.trial import Figures, Goal, Status, Trial, worth
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench, disturbed
 from hotlap.stats.compare import Scatter, pooled
 
 _MOST_REPEATS = 2
+_ALWAYS = 4  # disturbed trials in a row: then the machine is shared, and the intervals must do
+USUAL = Scatter(0.02**2, 4)
+"""Quiet machines scatter by about 2 % between runs: counted as four observations, so that two runs which happen to
+agree do not pass for a machine without noise, and the first round of a search can decide what is obvious."""
 
-Decide = Callable[[Sequence[float], Sequence[float], Scatter | None, bool], bool]
 Told = Callable[[Trial], None]
 
 
-@dataclass(frozen=True)
-class Duel:
-    """What both brought. `failed` is the challenger's trial that died, hung or made no step."""
+class InterruptedSearch(Exception):  # noqa: N818  # no error: the user has seen enough
+    """The user wants an end: what is known by now is kept."""
 
-    before: tuple[float, ...]
-    after: tuple[float, ...]
-    scatter: Scatter | None
+
+@dataclass
+class Duel:
+    """What both brought so far. `failed` is the challenger's trial that died, hung or made no step."""
+
+    before: list[Figures] = field(default_factory=list)
+    after: list[Figures] = field(default_factory=list)
     failed: Trial | None = None
+    idle: bool = False  # none of the challenger's own settings could act
     seen: tuple[Timeline, ...] = ()  # of the challenger's last trial
     last: Trial | None = None
-    interrupted: bool = False
+    final: bool = False  # no further round follows
+
+    def rates(self, goal: Goal = Goal.SPEED) -> tuple[list[float], list[float]]:
+        return [worth(each, goal) for each in self.before], [worth(each, goal) for each in self.after]
+
+    @property
+    def memory(self) -> float | None:
+        """Change of the peak memory."""
+        peaks = [
+            [each.memory_bytes for each in side if each.memory_bytes] for side in (self.before, self.after)
+        ]
+        return max(peaks[1]) / max(peaks[0]) - 1.0 if all(peaks) else None
 
 
-def run_trial(bench: Bench, ledger: Ledger, plan: Plan, told: Told) -> tuple[Trial, tuple[Timeline, ...]]:
-    """A trial in the ledger; one that others have disturbed is repeated, and told by its figures if it stays so."""
-    for _ in range(_MOST_REPEATS):
-        trial, seen = bench.trial(ledger.next_number, plan)
+Decide = Callable[[Duel], bool]
+
+
+def run_trial(
+    bench: Bench, ledger: Ledger, plan: Plan, told: Told, phases: Sequence[str] = ()
+) -> tuple[Trial, tuple[Timeline, ...]]:
+    """A trial in the ledger; one that others have disturbed is repeated, unless they never stop."""
+    busy = len(ledger.trials) >= _ALWAYS and all(map(disturbed, ledger.trials[-_ALWAYS:]))
+    for _ in range(1 if busy else _MOST_REPEATS):
+        trial, seen = bench.trial(ledger.next_number, plan, phases)
+        if trial.status is Status.INTERRUPTED:
+            raise InterruptedSearch
         ledger.add(trial)
         told(trial)
         if not disturbed(trial):
@@ -45,24 +71,32 @@ def run_trial(bench: Bench, ledger: Ledger, plan: Plan, told: Told) -> tuple[Tri
 def duel(
     bench: Bench, ledger: Ledger, incumbent: Plan, challenger: Plan, rounds: int, decide: Decide, told: Told
 ) -> Duel:
-    """`decide(before, after, scatter, final)` says whether the answer is known."""
-    before: list[float] = []
-    after: list[float] = []
-    seen: tuple[Timeline, ...] = ()
-    last = None
+    """`decide(duel)` says after each round whether the answer is known."""
+    held = Duel()
     for turn in range(rounds):
         order = (challenger, incumbent) if turn % 2 == 0 else (incumbent, challenger)
         for plan in order:
             trial, timelines = run_trial(bench, ledger, plan, told)
-            if trial.status is Status.INTERRUPTED:
-                return Duel(tuple(before), tuple(after), None, None, seen, last, interrupted=True)
-            if plan is challenger and trial.figures is None:
-                return Duel(tuple(before), tuple(after), None, trial, seen, last)
-            if trial.figures is not None:
-                (after if plan is challenger else before).append(trial.figures.throughput)
             if plan is challenger:
-                seen, last = timelines, trial
-        scatter = pooled(ledger.groups())
-        if before and after and decide(before, after, scatter, turn == rounds - 1):
+                held.seen, held.last = timelines, trial
+                held.failed = trial if trial.figures is None else None
+                own = _differ(incumbent, challenger)
+                held.idle = bool(own) and not own & set(trial.stood)
+            if held.failed is not None or held.idle:
+                return held
+            if trial.figures is not None:
+                (held.after if plan is challenger else held.before).append(trial.figures)
+        held.final = turn == rounds - 1
+        if decide(held):
             break
-    return Duel(tuple(before), tuple(after), pooled(ledger.groups()), None, seen, last)
+    return held
+
+
+def _differ(incumbent: Plan, challenger: Plan) -> set[str]:
+    """Settings of the challenger's own."""
+    return {key for key, value in challenger.settings.items() if incumbent.settings.get(key) != value}
+
+
+def scatter_of(ledger: Ledger, goal: Goal) -> Scatter | None:
+    """Between runs of one plan, as far as this job has shown it by now."""
+    return pooled(ledger.groups(goal), USUAL)

@@ -1,4 +1,4 @@
-"""The append-only record of trials: a line each, so that a kill loses at most the trial under way."""
+"""The append-only record of trials and of what was ruled on them: a line each, so that a kill loses at most a trial."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,20 @@ from hotlap.errors import FactError
 from hotlap.facts import codec
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Status, Trial
+from hotlap.facts.trial import Goal, Status, Trial, worth
+from hotlap.facts.verdict import Verdict
+from hotlap.measure.runner import disturbed
 
 NAME = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """A verdict, the wish of the user that it was made for, and the settings that stood after it."""
+
+    wish: str
+    verdict: Verdict
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Ledger:
@@ -24,7 +36,9 @@ class Ledger:
     def __init__(self, folder: Path, job: Job) -> None:
         self._path = folder / NAME
         self._key = fingerprint(job)
-        self.trials: list[Trial] = list(self._read())
+        self.trials: list[Trial] = []
+        self.ruled: list[Ruled] = []
+        self._read()
 
     @property
     def next_number(self) -> int:
@@ -32,49 +46,61 @@ class Ledger:
 
     def add(self, trial: Trial) -> None:
         """Written and flushed to the disk before it counts."""
-        body = {"schema": codec.SCHEMA, "job": self._key, **codec.to_plain(trial)}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(body, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._append(codec.to_plain(trial))
         self.trials.append(trial)
 
-    def rates(self, plan: Plan) -> list[float]:
-        """Throughput of every finished trial of these settings."""
-        return [
-            trial.figures.throughput
-            for trial in self.trials
-            if trial.status is Status.DONE and trial.figures and same_settings(trial.plan, plan)
-        ]
+    def rule(self, ruled: Ruled) -> None:
+        self._append({"ruled": codec.to_plain(ruled)})
+        self.ruled.append(ruled)
 
-    def groups(self) -> list[list[float]]:
+    def of(self, plan: Plan) -> list[Trial]:
+        """Every finished trial of these settings; disturbed ones only where there are no others."""
+        done = [trial for trial in self.trials if trial.status is Status.DONE and trial.figures]
+        mine = [trial for trial in done if same_settings(trial.plan, plan)]
+        return [trial for trial in mine if not disturbed(trial)] or mine
+
+    def rates(self, plan: Plan, goal: Goal = Goal.SPEED) -> list[float]:
+        """What each finished trial of these settings was worth."""
+        return [worth(trial.figures, goal) for trial in self.of(plan) if trial.figures]
+
+    def groups(self, goal: Goal = Goal.SPEED) -> list[list[float]]:
         """Rates by settings: what scatters within a group is chance."""
         plans = {key_of(trial.plan.settings): trial.plan for trial in self.trials}
-        return [self.rates(plan) for plan in plans.values()]
+        return [self.rates(plan, goal) for plan in plans.values()]
 
-    def last(self, plan: Plan) -> Trial | None:
-        return next((trial for trial in reversed(self.trials) if same_settings(trial.plan, plan)), None)
+    def compile_s(self, plan: Plan) -> float:
+        """Of the first trial that compiled: later ones find its work in the cache."""
+        return max((trial.figures.compile_s for trial in self.of(plan) if trial.figures), default=0.0)
 
-    def _read(self) -> list[Trial]:
-        if not self._path.is_file():
-            return []
-        lines = self._path.read_text(encoding="utf-8").splitlines()
-        found = []
-        for number, line in enumerate(lines):
-            try:
-                body = json.loads(line)
-            except ValueError:
-                if number == len(lines) - 1:
-                    continue  # the line that a kill has torn
-                raise FactError(
-                    f"line {number + 1} of {self._path} is torn.", "start a new one: --out DIR"
-                ) from None
-            if body.get("job") != self._key:
-                raise FactError(
-                    f"{self._path} holds the trials of another job.", "start a new one: --out DIR"
-                )
-            found.append(codec.from_plain(Trial, body))
-        return found
+    def _append(self, body: Mapping[str, Any]) -> None:
+        line = json.dumps({"schema": codec.SCHEMA, "job": self._key, **body}, ensure_ascii=False)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self) -> None:
+        text = self._path.read_text(encoding="utf-8") if self._path.is_file() else ""
+        lines = text.splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            # The line that a kill has torn: what is added next must not be glued to it.
+            codec.write_text(self._path, "".join(lines[:-1]))
+            lines.pop()
+        for number, line in enumerate(lines, 1):
+            self._read_line(number, line)
+
+    def _read_line(self, number: int, line: str) -> None:
+        remedy = "start a new one: --out DIR"
+        try:
+            body = json.loads(line)
+        except ValueError:
+            raise FactError(f"line {number} of {self._path} is torn.", remedy) from None
+        if body.get("job") != self._key:
+            raise FactError(f"{self._path} holds the trials of another job.", remedy)
+        if "ruled" in body:
+            self.ruled.append(codec.from_plain(Ruled, body["ruled"]))
+        else:
+            self.trials.append(codec.from_plain(Trial, body))
 
 
 def fingerprint(job: Job) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from hotlap.facts import codec
+from hotlap.facts.blocks import Block, Schedule, read_blocks
 from hotlap.facts.job import Job
 from hotlap.facts.pace import by_pace
 from hotlap.facts.plan import Plan
@@ -32,6 +34,9 @@ _PATIENCE_S = (
     120.0  # without a single step: reading data and compiling may take this long, a deadlock takes longer
 )
 _AS_LONG = 4.0  # times what the baseline took in all
+LEAST_S = 1.0  # of steady steps: many short ones scatter less than few
+_COMPILED = "compiled"  # where the trials of one search share what the compiler has built
+_COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def disturbed(trial: Trial) -> bool:
@@ -42,7 +47,10 @@ def disturbed(trial: Trial) -> bool:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how trials run. `collect` makes timelines of what the probe has written."""
+    """Where and how trials run. `collect` makes timelines of what the probe has written.
+
+    `options` are words to the seams beside the plan, as `hotlap run` has them.
+    """
 
     job: Job
     folder: Path
@@ -51,40 +59,60 @@ class Bench:
     steps: int
     progress: Callable[[str], None] = lambda _: None
     limit_s: float | None = None  # of one trial
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    def trial(self, number: int, plan: Plan) -> tuple[Trial, tuple[Timeline, ...]]:
-        """One trial and its timelines. A job that dies or hangs is a result."""
+    def trial(
+        self, number: int, plan: Plan, phases: Sequence[str] = ()
+    ) -> tuple[Trial, tuple[Timeline, ...]]:
+        """One trial and its timelines. A job that dies or hangs is a result. `phases` follow the measured window."""
         folder = self._fresh(number)
         write_plan(folder / runfolder.PLAN, plan)
         started = time.monotonic()
-        watch = _Watch(
-            Observer(runfolder.probe_folder(folder), self.steps, steady_from, self.progress), self.limit_s
-        )
-        origin, outcome = self._run(folder, plan, watch, witness="")
-        seen = by_pace(
-            self.collect(runfolder.probe_folder(folder), outcome, outcome.ending, origin, watch.looks)
-        )
+        watch = self._watch(folder, self.steps)
+        passed = pass_plan(_probe(folder), plan, options=self.options)
+        origin, outcome = self._run(folder, passed, watch, phases=phases)
+        seen = by_pace(self.collect(_probe(folder), outcome, outcome.ending, origin, watch.looks))
         trial = self._concluded(number, plan, folder, outcome, watch, seen)
         runfolder.remove_probe_files(folder)
         return replace(trial, seconds=time.monotonic() - started), seen
 
-    def witness(self, name: str, plan: Plan, steps: int, seed: int) -> Witness | None:
-        """What the first steps compute under the plan; None where the job did not get so far."""
+    def screen(self, number: int, schedule: Schedule) -> Screened:
+        """Several plans in turn within one process; what each block of steps brought, and how the job ended."""
+        folder = self._fresh(number)
+        watch = self._watch(folder, None)
+        started = time.monotonic()
+        passed = pass_plan(_probe(folder), Plan(schedule.plans[0]), options=self.options, schedule=schedule)
+        origin, outcome = self._run(folder, passed, watch)
+        seen = self.collect(_probe(folder), outcome, outcome.ending, origin, watch.looks)
+        blocks = read_blocks(_probe(folder))
+        status, reason = _status(outcome, watch, bool(seen), folder)
+        runfolder.remove_probe_files(folder)
+        status = Status.SCREENED if status is Status.DONE else status
+        trial = Trial(number, Plan(schedule.plans[0]), status, time.monotonic() - started, reason=reason)
+        return Screened(trial, blocks, seen)
+
+    def witness(self, name: str, plan: Plan, steps: int, seed: int) -> tuple[Witness | None, bool]:
+        """What the first steps compute under the plan; None where the job did not get so far. And whether the user
+        has interrupted it."""
         folder = self._fresh(name)
-        watch = _Watch(
-            Observer(runfolder.probe_folder(folder), None, steady_from, self.progress), self.limit_s
-        )
-        self._run(folder, plan, watch, witness=f"{steps}:{seed}", taps=False)
-        found = sorted(runfolder.probe_folder(folder).glob("*.witness.json"))
+        watch = self._watch(folder, None)
+        passed = pass_plan(_probe(folder), plan, options=self.options)
+        _, outcome = self._run(folder, passed, watch, witness=f"{steps}:{seed}")
+        found = sorted(_probe(folder).glob("*.witness.json"))
         seen: Witness | None = codec.read_json(found[0], Witness) if found else None
         runfolder.remove_probe_files(folder)
-        return seen
+        return seen, outcome.interrupted
+
+    def _watch(self, folder: Path, steps: int | None) -> _Watch:
+        observer = Observer(_probe(folder), steps, steady_from, self.progress, least_s=LEAST_S)
+        return _Watch(observer, self.limit_s)
 
     def _run(
-        self, folder: Path, plan: Plan, watch: _Watch, *, witness: str, taps: bool = True
+        self, folder: Path, passed: Path, watch: _Watch, *, witness: str = "", phases: Sequence[str] = ()
     ) -> tuple[int, Outcome]:
-        probe = runfolder.probe_folder(folder)
-        environment = child_environment(probe, plan=pass_plan(probe, plan), taps=taps) | {WITNESS: witness}
+        environment = child_environment(_probe(folder), phases, plan=passed, taps=not witness)
+        environment[WITNESS] = witness
+        environment.setdefault(_COMPILER_CACHE, str(self.folder / _COMPILED))
         with ExitStack() as files:
             streams = [
                 files.enter_context((folder / f"{name}.log").open("wb")) for name in ("stdout", "stderr")
@@ -114,7 +142,7 @@ class Bench:
         watch: _Watch,
         seen: Sequence[Timeline],
     ) -> Trial:
-        records = records_of(runfolder.probe_folder(folder))
+        records = records_of(_probe(folder))
         fitted = records[0].fitted if records else ()
         figures = figures_of(seen[0]) if seen else None
         status, reason = _status(outcome, watch, figures is not None, folder)
@@ -128,7 +156,20 @@ class Bench:
             stood=tuple(dict.fromkeys(each.knob for each in fitted if each.acts)),
             refused={each.knob: each.reason for each in fitted if not each.acts},
             stages=stages_of(seen[0]) if seen else {},
+            numerics={each.knob: each.numerics.value for each in fitted if each.acts},
         )
+
+
+@dataclass(frozen=True)
+class Screened:
+    """One process under several plans in turn."""
+
+    trial: Trial
+    blocks: tuple[Block, ...]
+    seen: tuple[Timeline, ...]
+
+
+_probe = runfolder.probe_folder
 
 
 class _Watch:

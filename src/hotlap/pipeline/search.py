@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hotlap.diagnose.run import diagnose
 from hotlap.errors import JobError
-from hotlap.facts import codec
 from hotlap.facts.host import Host
-from hotlap.facts.plan import Plan, Proof
+from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
-from hotlap.facts.trial import Figures, Status, Trial
+from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
-from hotlap.facts.witness import Witness
-from hotlap.judge.gain import break_even, gain_of, rule
-from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
-from hotlap.launch import runfolder
-from hotlap.measure.duel import duel, run_trial
-from hotlap.measure.ledger import Ledger
+from hotlap.judge.gain import LEAST, break_even, gain_of, rule, rule_simpler
+from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of
+from hotlap.measure.ledger import Ledger, Ruled
 from hotlap.measure.runner import Bench
-from hotlap.ports.knob import Knob, Numerics
-from hotlap.propose.search import Candidate, Wish, candidates
-from hotlap.seams.plan_file import write_plan
-from hotlap.stats.compare import pooled
+from hotlap.pipeline.concluding import conclude, write_plan_of
+from hotlap.pipeline.guarding import GuardRuns
+from hotlap.pipeline.screening import Screening
+from hotlap.ports.knob import Knob
+from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
 
-TUNING = "tuning.json"
-GUARD_STEPS = 24
 _ROUNDS = 4  # of a duel at most
-_BASELINES = 2
+_PHASES = ("ops",)  # after the first window: which operators there are decides what knobs have to offer
+_CONCLUSION = 4  # trials that the proof of a plan takes
+INTERRUPTED = "interrupted: the best so far is kept"
+_SPENT = "the budget is spent"
+_NOTHING_LEFT = "nothing is left that promises a gain"
 
 
 @dataclass(frozen=True)
@@ -50,103 +49,160 @@ class Said:
     note: Callable[[str], None]
 
 
-@dataclass
 class Search:
     """The state of one search."""
 
-    bench: Bench
-    ledger: Ledger
-    host: Host
-    knobs: Mapping[str, Knob]
-    wish: Wish
-    budget: Budget
-    said: Said
-    started: float = field(default_factory=time.monotonic)
-    verdicts: list[Verdict] = field(default_factory=list)
-    plan: Plan = field(default_factory=Plan)
-    tried: set[tuple[str, str]] = field(default_factory=set)
-    seen: tuple[Timeline, ...] = ()
-    base: Figures | None = None
-    best: Figures | None = None
-    ended: str = ""
-    witnesses: dict[tuple[str, int], Witness | None] = field(default_factory=dict)
+    def __init__(
+        self,
+        bench: Bench,
+        ledger: Ledger,
+        host: Host,
+        knobs: Mapping[str, Knob],
+        wish: Wish,
+        budget: Budget,
+        said: Said,
+    ) -> None:
+        self.bench, self.ledger, self.host, self.knobs = bench, ledger, host, knobs
+        self.wish, self.goal, self.budget, self.said = wish, Goal(wish.goal), budget, said
+        self.started = time.monotonic()
+        self.verdicts: list[Verdict] = []
+        self.plan = Plan()
+        self.tried: dict[Key, float] = {}  # what each promised when it was tried
+        self.screening = Screening()
+        self.guard = GuardRuns(bench, knobs, said.note)
+        self.base: Figures | None = None
+        self.best: Trial | None = None
+        self.seen: tuple[Timeline, ...] = ()
+        self.ended = ""
+        self._trials_before = len(ledger.trials)
 
     # -- the arrow ---------------------------------------------------------------------------------------------
 
     def run(self) -> Tuning:
-        self._baseline()
-        while not self.ended:
-            candidate = next(iter(self._candidates()), None)
-            if candidate is None:
-                self.ended = "nothing is left that promises a gain"
-            elif self._spent():
-                self.ended = "the budget is spent"
-            else:
-                self._try(candidate)
-        return self._conclude()
+        try:
+            self._baseline()
+            self._go_on_from_ledger()
+            self._explore()
+            self._leave_out_what_is_idle()
+        except InterruptedSearch:
+            self.ended = INTERRUPTED
+        if self.base is None:
+            raise KeyboardInterrupt
+        return conclude(self)
 
     def _baseline(self) -> None:
-        none = Plan()
-        known = self.ledger.rates(none)
-        for _ in range(max(1, _BASELINES - len(known))):
-            trial, seen = run_trial(self.bench, self.ledger, none, self.said.trial)
-            if trial.status is Status.INTERRUPTED:
-                raise KeyboardInterrupt
-            if trial.figures is None:
-                raise JobError(
-                    f"the job did not train by itself: {trial.reason}.", "run it without hotlap first"
-                )
-            self.base = self.best = trial.figures
-            self.seen = seen
-        self.bench = replace(self.bench, limit_s=max(20.0, self.ledger.trials[-1].seconds))
+        self._stand(Plan())
+        assert self.best is not None
+        self.base = self.best.figures
+        self.bench = replace(self.bench, limit_s=max(20.0, self.best.seconds))
+        self.guard.bench = self.bench
+
+    def _stand(self, plan: Plan) -> None:
+        """A trial of the incumbent, whose timeline says what to try next."""
+        trial, seen = run_trial(self.bench, self.ledger, plan, self.said.trial, _PHASES)
+        if trial.figures is None:
+            by_itself = "by itself" if not plan.settings else "under the plan of the last search"
+            raise JobError(
+                f"the job did not train {by_itself}: {trial.reason}.", "run it without hotlap first"
+            )
+        self.best, self.seen = trial, seen
+
+    def _go_on_from_ledger(self) -> None:
+        """What was ruled for the same wish is not tried again."""
+        ruled = [each for each in self.ledger.ruled if each.wish == self.wish.words]
+        if not ruled:
+            return
+        self.said.note(f"going on from the ledger: {len(ruled)} verdicts are known")
+        self.verdicts = [each.verdict for each in ruled]
+        self.tried = {(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts}
+        if ruled[-1].settings:
+            self.plan = Plan(ruled[-1].settings)
+            self._stand(self.plan)
+
+    def _explore(self) -> None:
+        while True:
+            offered = self._candidates()
+            if not offered or self.spent():
+                self.ended = _SPENT if offered else _NOTHING_LEFT
+                return
+            several = self.screening.suited(offered, self.plan, self.knobs, self.best)
+            if several and self.goal is Goal.SPEED:
+                self._screen(several)
+            else:
+                self._try(offered[0])
 
     def _candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
-        return candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, self.tried)
+        found = candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, self.tried)
+        known = self.screening.gains
+        return sorted(found, key=lambda each: -(known[each.key].value if each.key in known else each.promise))
+
+    def _screen(self, several: list[Candidate]) -> None:
+        self.said.note(f"{len(several)} settings in turn within one process")
+        self.screening.measure(self.bench, self.ledger, self.plan, several, self.knobs, self.said.trial)
+        for each in several:
+            gain = self.screening.gains.get(each.key)
+            cannot = self.screening.refused.get(each.key, "")
+            if cannot or (rule(gain) is Ruling.DROP and not simpler(each, self.plan, self.knobs)):
+                self.tried[each.key] = each.promise
+                reason = f"it cannot act: {cannot}" if cannot else _slower(gain)
+                self._rule(each, Ruling.DROP, gain, None, reason, live=True)
+
+    # -- one candidate -----------------------------------------------------------------------------------------
 
     def _try(self, candidate: Candidate) -> None:
-        key = (candidate.knob, str(candidate.setting))
-        self.tried.add(key)
-        challenger = Plan({**self.plan.settings, candidate.knob: candidate.setting})
-        rounds = duel(self.bench, self.ledger, self.plan, challenger, _ROUNDS, _decided, self.said.trial)
-        if rounds.interrupted:
-            self.ended = "interrupted: the best so far is kept"
+        self.tried[candidate.key] = candidate.promise
+        challenger = composed(self.plan, candidate, self.knobs)
+        judge = rule_simpler if simpler(candidate, self.plan, self.knobs) else rule
+        held = self.duel(self.plan, challenger, _ROUNDS, judge)
+        cannot = self._cannot(candidate, held)
+        if cannot:
+            self._rule(candidate, Ruling.DROP, None, None, cannot)
             return
-        if rounds.failed is not None:
-            self._rule(candidate, Ruling.DROP, None, None, _why(rounds.failed))
-            return
-        last = rounds.last
-        if last is not None and candidate.knob in last.refused and candidate.knob not in last.stood:
-            self._rule(candidate, Ruling.DROP, None, None, f"it cannot act: {last.refused[candidate.knob]}")
-            return
-        gain = gain_of(rounds.before, rounds.after, rounds.scatter, final=True)
-        ruling, reason = rule(gain), ""
-        if ruling is Ruling.KEEP and self._too_large(last):
+        gain, speed = self.gain(held), self.gain(held, Goal.SPEED)
+        ruling, reason, guarded = judge(gain), "", None
+        if ruling is Ruling.KEEP and self._too_large(held.last):
             ruling, reason = Ruling.DROP, "it needs more memory than the limit"
-        guarded = self._guard(challenger) if ruling is Ruling.KEEP else None
-        if guarded is not None and guarded.sameness is not Sameness.SAME:
-            ruling, reason = Ruling.DROP, f"the guard says {guarded.sameness.value}: {guarded.reason}"
-        if ruling is Ruling.KEEP and last is not None:
-            self._accept(challenger, candidate, gain, guarded, last, rounds.seen)
+        if ruling is Ruling.KEEP:
+            guarded = self.guard.ask(challenger, held.last)
+            if guarded.sameness is not Sameness.SAME:
+                ruling, reason = Ruling.DROP, f"the guard says {guarded.sameness.value}: {guarded.reason}"
+        if ruling is Ruling.KEEP:
+            self._accept(challenger, candidate, speed, guarded, held)
         else:
-            self._rule(candidate, Ruling.DROP, gain, guarded, reason or _slower(gain))
+            reason = reason or (_slower(speed) if self.goal is Goal.SPEED else _not_worth(held, speed))
+            self._rule(candidate, Ruling.DROP, speed, guarded, reason, memory=held.memory)
+
+    def duel(
+        self, before: Plan, after: Plan, rounds: int, judge: Callable[[Gain | None], Ruling], least: int = 1
+    ) -> Duel:
+        def decided(held: Duel) -> bool:
+            known = judge(self.gain(held)) is not Ruling.UNDECIDED or self.spent()
+            return known and len(held.after) >= least
+
+        return duel(self.bench, self.ledger, before, after, rounds, decided, self.said.trial)
+
+    def gain(self, held: Duel, goal: Goal | None = None) -> Gain | None:
+        aim = goal or self.goal
+        return gain_of(*held.rates(aim), scatter_of(self.ledger, aim), final=held.final)
+
+    def _cannot(self, candidate: Candidate, held: Duel) -> str:
+        if held.failed is not None:
+            return _why(held.failed)
+        if held.idle and held.last is not None:
+            return f"it cannot act: {held.last.refused.get(candidate.knob, 'nothing asked for it')}"
+        return ""
 
     def _accept(
-        self,
-        challenger: Plan,
-        candidate: Candidate,
-        gain: Gain | None,
-        guarded: Guarded | None,
-        last: Trial,
-        seen: tuple[Timeline, ...],
+        self, plan: Plan, candidate: Candidate, gain: Gain | None, guarded: Guarded | None, held: Duel
     ) -> None:
-        paid = break_even(self.best, last.figures) if self.best and last.figures else None
-        self._rule(candidate, Ruling.KEEP, gain, guarded, "", paid)
-        self.plan, self.best, self.seen = challenger, last.figures, seen
-        # What did not pay before may pay now: workers that were idle, a batch that waited for data.
-        kept = {(key, str(value)) for key, value in challenger.settings.items()}
-        self.tried = kept | {each for each in self.tried if each[0] in challenger.settings}
-        self._write()
+        last = held.last
+        before, after = self.best.figures if self.best else None, last.figures if last else None
+        paid = break_even(before, after, self.ledger.compile_s(plan)) if before and after else None
+        self.plan, self.best, self.seen = plan, last, _with_operators(held.seen, self.seen)
+        self._rule(candidate, Ruling.KEEP, gain, guarded, "", paid=paid, memory=held.memory)
+        self.screening.forget()
+        write_plan_of(self)
 
     def _rule(
         self,
@@ -155,7 +211,7 @@ class Search:
         gain: Gain | None,
         guarded: Guarded | None,
         reason: str,
-        paid: int | None = None,
+        **more: Any,
     ) -> None:
         verdict = Verdict(
             candidate.knob,
@@ -167,118 +223,49 @@ class Search:
             self.knobs[candidate.knob].promise,
             guarded,
             reason,
-            paid,
+            more.get("paid"),
+            more.get("memory"),
+            candidate.beside,
+            more.get("live", False),
         )
         self.verdicts.append(verdict)
+        self.ledger.rule(Ruled(self.wish.words, verdict, self.plan.settings))
         self.said.verdict(verdict)
 
-    # -- the guard ---------------------------------------------------------------------------------------------
+    def _leave_out_what_is_idle(self) -> None:
+        """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out."""
+        for key in list(self.plan.settings)[:-1]:
+            if self.spent() or key not in self.plan.settings:
+                continue
+            without = Plan({other: value for other, value in self.plan.settings.items() if other != key})
+            held = self.duel(self.plan, without, 2, rule_simpler)
+            gain = self.gain(held)
+            if held.failed is None and rule_simpler(gain) is Ruling.KEEP:
+                left = Candidate(key, self.plan.settings[key], None, None, 0.0)
+                self.plan, self.best = without, held.last
+                self._rule(left, Ruling.DROP, None, None, "the plan is as fast without it by now")
+                write_plan_of(self)
 
-    def _guard(self, plan: Plan) -> Guarded:
-        """Of the whole plan, by the loosest class in it."""
-        classes = {self.knobs[key].numerics for key in plan.settings}
-        numerics = _loosest(classes)
-        if numerics is Numerics.BITWISE:
-            base = [self._witness(Plan(), 0, ""), self._witness(Plan(), 0, "again")]
-            return _judged(bitwise, [each for each in base if each], [self._witness(plan, 0, "")])
-        base = [self._witness(Plan(), seed, "") for seed in range(LEAST_SEEDS)]
-        other = [self._witness(plan, seed, "") for seed in range(LEAST_SEEDS)]
-        found = [each for each in base if each], [each for each in other if each]
-        if not found[0] or not found[1]:
-            return Guarded(Sameness.NOT_DECIDED, numerics.value, "a guard run did not finish")
-        return close(*found, numerics.value)
+    # -- bounds ------------------------------------------------------------------------------------------------
 
-    def _witness(self, plan: Plan, seed: int, twin: str) -> Witness | None:
-        key = (f"{sorted(plan.settings.items())!s}{twin}", seed)
-        if key not in self.witnesses:
-            self.said.note(f"guard: {GUARD_STEPS} steps, seed {seed}")
-            name = f"guard-{len(self.witnesses) + 1}"
-            self.witnesses[key] = self.bench.witness(name, plan, GUARD_STEPS, seed)
-        return self.witnesses[key]
-
-    # -- the end -----------------------------------------------------------------------------------------------
-
-    def _conclude(self) -> Tuning:
-        assert self.base is not None
-        gain = guarded = None
-        alone: dict[str, Gain] = {}
-        if self.plan.settings and not self.ended.startswith("interrupted"):
-            self.said.note("the winner once more, beside the baseline")
-            final = duel(self.bench, self.ledger, Plan(), self.plan, 2, _never, self.said.trial)
-            gain = gain_of(final.before, final.after, final.scatter, final=True)
-            guarded = self._guard(self.plan)
-            alone = self._alone()
-        proof = (
-            Proof(gain.value, gain.interval, guarded.sameness.value, self.host.named)
-            if gain and guarded
-            else None
-        )
-        plan = replace(self.plan, proof=proof)
-        tuning = Tuning(
-            self.base,
-            self.best,
-            plan,
-            gain,
-            guarded,
-            tuple(self.verdicts),
-            alone,
-            len(self.ledger.trials),
-            time.monotonic() - self.started,
-            self.ended,
-        )
-        self._write(tuning)
-        return tuning
-
-    def _alone(self) -> dict[str, Gain]:
-        """Each accepted setting by itself, where there are several and the budget allows it."""
-        found: dict[str, Gain] = {}
-        if len(self.plan.settings) < 2:
-            return found
-        for key, value in self.plan.settings.items():
-            if self._spent():
-                break
-            plan = Plan({key: value})
-            if not self.ledger.rates(plan):
-                run_trial(self.bench, self.ledger, plan, self.said.trial)
-            rates = self.ledger.rates(plan), self.ledger.rates(Plan())
-            gain = gain_of(rates[1], rates[0], pooled(self.ledger.groups()), final=True)
-            if gain is not None:
-                found[key] = gain
-        return found
-
-    def _write(self, tuning: Tuning | None = None) -> None:
-        write_plan(self.bench.folder / runfolder.PLAN, tuning.plan if tuning else self.plan)
-        if tuning is not None:
-            codec.write_json(self.bench.folder / TUNING, tuning)
-
-    def _spent(self) -> bool:
-        if self.budget.trials is not None and len(self.ledger.trials) >= self.budget.trials:
+    def spent(self) -> bool:
+        """What is left must do for the proof of the plan."""
+        reserve = _CONCLUSION if self.plan.settings else 0
+        made = len(self.ledger.trials) - self._trials_before
+        if self.budget.trials is not None and made + reserve >= self.budget.trials:
             return True
-        return self.budget.seconds is not None and time.monotonic() - self.started >= self.budget.seconds
+        each = self.best.seconds if self.best else 0.0
+        elapsed = time.monotonic() - self.started + reserve * each
+        return self.budget.seconds is not None and elapsed >= self.budget.seconds
 
     def _too_large(self, trial: Trial | None) -> bool:
         used = trial.figures.memory_bytes if trial is not None and trial.figures else None
         return bool(self.wish.memory_limit and used and used > self.wish.memory_limit)
 
 
-def _decided(before: Sequence[float], after: Sequence[float], scatter: Any, final: bool) -> bool:
-    return rule(gain_of(before, after, scatter, final=final)) is not Ruling.UNDECIDED
-
-
-def _never(*_: Any) -> bool:
-    return False
-
-
-def _loosest(classes: set[Numerics]) -> Numerics:
-    order = (Numerics.STATISTICAL, Numerics.ROUNDING, Numerics.BITWISE)
-    return next((each for each in order if each in classes), Numerics.BITWISE)
-
-
-def _judged(judge: Callable[..., Guarded], base: list[Witness], plan: list[Witness | None]) -> Guarded:
-    found = [each for each in plan if each is not None]
-    if not base or not found:
-        return Guarded(Sameness.NOT_DECIDED, "bitwise", "a guard run did not finish")
-    return judge(base, found)
+def _with_operators(seen: tuple[Timeline, ...], before: tuple[Timeline, ...]) -> tuple[Timeline, ...]:
+    """Nobody looked again: a setting changes how operators run more than which there are."""
+    return tuple(replace(each, ops=each.ops or before[0].ops) for each in seen)
 
 
 def _why(trial: Trial) -> str:
@@ -293,4 +280,11 @@ def _slower(gain: Gain | None) -> str:
         return "it was not measured often enough"
     if gain.interval.high < 0:
         return "it is slower"
-    return "it brings less than 3 %" if gain.interval.high < 0.03 else "the gain cannot be told from noise"
+    low = gain.interval.high < LEAST
+    return f"it brings less than {LEAST * 100:.0f} %" if low else "the gain cannot be told from noise"
+
+
+def _not_worth(held: Duel, speed: Gain | None) -> str:
+    """For goals in which memory counts."""
+    memory = f"{held.memory:+.0%} peak memory" if held.memory is not None else "memory was not measured"
+    return f"{memory} and {speed.value:+.0%} speed are no better by the goal" if speed else memory

@@ -35,7 +35,8 @@ class Knob(ABC):
     `promise` is what guides usually promise for it, as a range of gains, shown beside what was measured.
     `excludes` are ids of knobs that make no sense in the same plan, `follows` those that act before it at the same
     seam. `absent` says why the knob cannot act where its seam never comes, and what to do instead; empty where the
-    seam's own words do.
+    seam's own words do. `live`: `apply` and its undo may come between any two steps of a running script, so that a
+    search can try it without a process of its own.
     """
 
     id: ClassVar[str]
@@ -47,6 +48,7 @@ class Knob(ABC):
     follows: ClassVar[frozenset[str]] = frozenset()
     promise: ClassVar[tuple[float, float] | None] = None
     absent: ClassVar[str] = ""
+    live: ClassVar[bool] = False
 
     @abstractmethod
     def settings(self, host: Host, timeline: Timeline) -> tuple[Any, ...]:

@@ -1,33 +1,51 @@
-"""What to try next: settings that relieve the present bottleneck, by predicted gain, the simpler one first."""
+"""What to try next: settings that relieve the present bottleneck, by what is known or predicted of their gain."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hotlap.facts.diagnosis import Diagnosis, Interval, Severity
 from hotlap.facts.host import Host
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
+from hotlap.facts.trial import Goal
 from hotlap.ports.knob import Knob, Numerics
-from hotlap.ports.values import NotAllowedError
+from hotlap.ports.values import NotAllowedError, Whole
+from hotlap.propose.batch import ACCUMULATE, BATCH, next_batch
 
 WORTH = 0.03  # of the step: a knob that could save less at most is not tried
 UNPROMISING = 0.01  # predicted gain: below this a trial costs more than it may bring
-_FOR_MEMORY = frozenset({"grad-checkpointing", "precision", "accumulate", "batch-size", "set-to-none"})
-_CHANGES_BATCH = frozenset({"batch-size"})
+AGAIN = (
+    1.5  # times what it promised when it was dropped: then a changed incumbent is reason to try it once more
+)
+_FOR_MEMORY = frozenset({"grad-checkpointing", "precision", BATCH, "set-to-none"})
+
+Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting to try, and what was predicted of it; None where only the most it could save is known."""
+    """A setting to try, and what was predicted of it; None where only the most it could save is known.
+
+    `beside` are settings that go with it, as the learning rate's with the batch.
+    """
 
     knob: str
     setting: Any
     predicted: float | None
     interval: Interval | None
     ceiling: float
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return self.knob, str(self.setting)
+
+    @property
+    def promise(self) -> float:
+        return self.predicted if self.predicted is not None else 0.5 * self.ceiling
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,11 @@ class Wish:
     keep_batch: bool = False
     memory_limit: int | None = None
 
+    @property
+    def words(self) -> str:
+        """Verdicts hold for an equal wish only."""
+        return f"{self.goal} {sorted(self.allowed)} {self.keep_batch} {self.memory_limit}"
+
 
 def candidates(
     diagnosis: Diagnosis,
@@ -47,21 +70,45 @@ def candidates(
     knobs: Mapping[str, Knob],
     plan: Plan,
     wish: Wish,
-    tried: Collection[tuple[str, str]],
+    tried: Mapping[Key, float],
 ) -> list[Candidate]:
-    """Predicted ones first, then what the knobs themselves offer on this host; nothing that was tried or is set."""
-    offered = [*_from_fixes(diagnosis, knobs), *_from_knobs(host, timeline, knobs)]
-    chosen: dict[tuple[str, str], Candidate] = {}
+    """The most promising first. `tried` says what each promised when it was tried."""
+    offered = [
+        *_from_fixes(diagnosis, knobs),
+        *_from_knobs(host, timeline, knobs),
+        *_smaller_batch(timeline, knobs, plan, wish),
+    ]
+    chosen: dict[Key, Candidate] = {}
     for each in offered:
-        key = (each.knob, str(each.setting))
-        if key in chosen or key in tried or plan.settings.get(each.knob) == each.setting:
+        if each.key in chosen or plan.settings.get(each.knob) == each.setting:
+            continue
+        if each.key in tried and each.promise < AGAIN * tried[each.key]:
             continue
         if _wanted(each, knobs[each.knob], wish):
-            chosen[key] = each
-    return sorted(
-        chosen.values(),
-        key=lambda each: -(each.predicted if each.predicted is not None else 0.5 * each.ceiling),
-    )
+            chosen[each.key] = each
+    return sorted(_one_batch(chosen.values(), timeline, plan, wish), key=lambda each: -each.promise)
+
+
+def composed(plan: Plan, candidate: Candidate, knobs: Mapping[str, Knob]) -> Plan:
+    """The plan with the candidate; a setting that makes no sense beside it gives way."""
+    new = {**candidate.beside, candidate.knob: candidate.setting}
+    kept = {
+        key: value
+        for key, value in plan.settings.items()
+        if key not in new and not any(_clash(key, value, *each, knobs) for each in new.items())
+    }
+    return Plan({**kept, **new})
+
+
+def simpler(candidate: Candidate, plan: Plan, knobs: Mapping[str, Knob]) -> bool:
+    """Whether it asks less of the machine than the setting it replaces: then a tie is enough."""
+    before = plan.settings.get(candidate.knob)
+    ordered = isinstance(knobs[candidate.knob].values, Whole) and candidate.knob != ACCUMULATE
+    return bool(ordered and before is not None and candidate.setting < before)
+
+
+def _clash(key: str, value: Any, other: str, setting: Any, knobs: Mapping[str, Knob]) -> bool:
+    return bool(knobs[key].clash(value, other, setting) or knobs[other].clash(setting, key, value))
 
 
 def _from_fixes(diagnosis: Diagnosis, knobs: Mapping[str, Knob]) -> Iterable[Candidate]:
@@ -86,7 +133,31 @@ def _from_knobs(host: Host, timeline: Timeline, knobs: Mapping[str, Knob]) -> It
                 yield Candidate(knob.id, setting, None, None, most)
 
 
+def _smaller_batch(
+    timeline: Timeline, knobs: Mapping[str, Knob], plan: Plan, wish: Wish
+) -> Iterable[Candidate]:
+    """No cause asks for it: it saves memory, not time."""
+    batch = next_batch(timeline, plan, Goal.MEMORY, wish.keep_batch) if wish.goal == Goal.MEMORY else None
+    if batch is not None and {BATCH, ACCUMULATE} <= knobs.keys():
+        yield Candidate(BATCH, batch.size, None, None, 1.0, batch.beside)
+
+
+def _one_batch(
+    chosen: Iterable[Candidate], timeline: Timeline, plan: Plan, wish: Wish
+) -> Iterable[Candidate]:
+    """Sizes are climbed step by step, so that throughput decides and not what fits."""
+    others = [each for each in chosen if each.knob != BATCH]
+    sizes = [each for each in chosen if each.knob == BATCH]
+    batch = next_batch(timeline, plan, Goal(wish.goal), wish.keep_batch) if sizes else None
+    here = [each for each in sizes if batch is not None and each.setting == batch.size]
+    return [*others, *(_with_its_own(each, batch.beside) for each in here[:1] if batch is not None)]
+
+
+def _with_its_own(candidate: Candidate, beside: Mapping[str, Any]) -> Candidate:
+    return Candidate(**{**vars(candidate), "beside": beside})
+
+
 def _wanted(candidate: Candidate, knob: Knob, wish: Wish) -> bool:
-    if knob.numerics not in wish.allowed or (wish.keep_batch and candidate.knob in _CHANGES_BATCH):
+    if knob.numerics not in wish.allowed:
         return False
-    return wish.goal != "memory" or candidate.knob in _FOR_MEMORY
+    return wish.goal != Goal.MEMORY or candidate.knob in _FOR_MEMORY

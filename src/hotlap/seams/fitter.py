@@ -181,7 +181,7 @@ class Fitter:
         """A preset's setting may turn out to do more to the numbers here than its knob does elsewhere."""
         bounds = self.options.get(BOUNDS, {}).get(knob.id)
         if bounds is not None and numerics not in bounds:
-            raise CannotActError(f"here it is {numerics}, which a preset is not without --allow {numerics}")
+            raise CannotActError(f"here it is {numerics}, which it may not be without --allow {numerics}")
 
     def _keep(self, knob: Knob, undo: Undo) -> None:
         if self.asking:

@@ -64,14 +64,20 @@ def ratio(
     return _around(two[0] - one[0], student(freedom, confidence) * math.sqrt(one[1] + two[1]))
 
 
-def pooled(groups: Sequence[Sequence[float]]) -> Scatter | None:
-    """The scatter within groups of runs of one plan each; None where no plan ran twice."""
+def pooled(groups: Sequence[Sequence[float]], usual: Scatter | None = None) -> Scatter | None:
+    """The scatter within groups of runs of one plan each, beside what is usual; None where neither is known."""
     several = [group for group in groups if len(group) > 1]
     freedom = sum(len(group) - 1 for group in several)
-    if not freedom:
-        return None
     squares = sum(_log_mean(group)[1] * len(group) * (len(group) - 1) for group in several)
-    return Scatter(squares / freedom, freedom)
+    if usual is not None:
+        freedom, squares = freedom + usual.freedom, squares + usual.variance * usual.freedom
+    return Scatter(squares / freedom, freedom) if freedom else None
+
+
+def repeated(ratios: Sequence[float], scatter: Scatter, confidence: float = 0.99) -> Ratio:
+    """Of ratios that were each taken side by side; `scatter` is of their logarithms."""
+    half = student(scatter.freedom, confidence) * math.sqrt(scatter.variance / len(ratios))
+    return _around(_mean_log(ratios), half)
 
 
 def _around(difference: float, half: float) -> Ratio:

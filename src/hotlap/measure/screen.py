@@ -1,0 +1,58 @@
+"""Several settings within one process: how fast each was, beside the incumbent's blocks before and after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from hotlap.facts.blocks import NOT_LIVE, Block, Schedule
+from hotlap.facts.timeline import Timeline
+from hotlap.stats.compare import Ratio, Scatter, pooled, repeated
+
+_SETTLING = 1 / 3  # of a block: workers start, queues fill, caches warm
+_LEAST_STEPS = 4
+_USUAL = Scatter(0.02**2, 4)  # between blocks; see measure.duel.USUAL
+_LEAST_PAIRS = 2
+
+
+def ratios(schedule: Schedule, blocks: Sequence[Block], seen: Timeline) -> dict[int, Ratio]:
+    """By number of the plan; one that was refused, or whose process died under it, is not there."""
+    rates = [_rate(block, seen) for block in blocks]
+    pairs: dict[int, list[float]] = {number: [] for number in range(1, len(schedule.plans))}
+    for index, block in enumerate(blocks):
+        beside = [
+            rate
+            for near in (index - 1, index + 1)
+            if 0 <= near < len(blocks) and blocks[near].plan == 0 and (rate := rates[near]) is not None
+        ]
+        mine = rates[index]
+        if block.plan and mine is not None and beside:
+            usual = math.exp(sum(map(math.log, beside)) / len(beside))
+            pairs[block.plan].append(mine / usual)
+    several = {number: found for number, found in pairs.items() if len(found) >= _LEAST_PAIRS}
+    scatter = pooled(list(several.values()), _USUAL)
+    return {number: repeated(found, scatter) for number, found in several.items()} if scatter else {}
+
+
+def refusals(blocks: Sequence[Block]) -> Mapping[int, str]:
+    """Why a knob itself says that it cannot act here; what just cannot be switched live is not among them."""
+    return {block.plan: block.refused for block in blocks if block.refused and block.refused != NOT_LIVE}
+
+
+def _rate(block: Block, seen: Timeline) -> float | None:
+    """Samples a second, or steps where batches do not show them; None where too few steps were whole."""
+    steps = seen.steps
+    inside = [
+        index
+        for index, (start, wall) in enumerate(zip(steps.start, steps.wall, strict=True))
+        if start >= block.begin - _SLACK_NS and start + wall <= block.end + _SLACK_NS
+    ]
+    settled = inside[math.ceil(len(inside) * _SETTLING) :]
+    if len(settled) < _LEAST_STEPS:
+        return None
+    elapsed = sum(steps.wall[index] for index in settled)
+    samples = [steps.samples[index] for index in settled]
+    return (sum(samples) if min(samples) > 0 else len(settled)) * 1e9 / elapsed
+
+
+_SLACK_NS = 200_000  # between the mark that ends a step and the hook that follows it

@@ -1,0 +1,105 @@
+"""The end of a search: the winner once more beside the baseline, each setting alone, and what is written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from statistics import median_low
+from typing import TYPE_CHECKING
+
+from hotlap.facts import codec
+from hotlap.facts.plan import Plan, Proof
+from hotlap.facts.trial import Figures, Goal, worth
+from hotlap.facts.verdict import Gain, Guarded, Tuning
+from hotlap.judge.gain import beats, gain_of, rule
+from hotlap.launch import runfolder
+from hotlap.measure.duel import Duel, InterruptedSearch, run_trial, scatter_of
+from hotlap.seams.plan_file import write_plan
+
+if TYPE_CHECKING:
+    from hotlap.pipeline.search import Search
+
+TUNING = "tuning.json"
+_ROUNDS = 4
+_LEAST_ROUNDS = 2
+_NO_BETTER = "measured once more, the plan could not be told from the script as it is"
+
+
+def conclude(search: Search) -> Tuning:
+    """Write the plan with its proof. What is not proved again, because the user wants an end, has none."""
+    gain: Gain | None = None
+    guarded: Guarded | None = None
+    alone: dict[str, Gain] = {}
+    base, tuned = search.base, search.best.figures if search.best else None
+    try:
+        if search.plan.settings and not search.ended.startswith("interrupted"):
+            search.said.note("the winner once more, beside the baseline")
+            final = _final(search)
+            base, tuned = _middle(final.before) or base, _middle(final.after) or tuned
+            gain = search.gain(final, Goal.SPEED)
+            if not beats(search.gain(final)):
+                search.plan, search.ended, tuned = Plan(), _NO_BETTER, base
+            else:
+                guarded = search.guard.ask(search.plan, final.last)
+                alone = _alone(search)
+    except InterruptedSearch:
+        search.ended = "interrupted: the best so far is kept"
+    plan = replace(search.plan, proof=_proof(search, gain, guarded))
+    assert base is not None
+    tuning = Tuning(
+        base,
+        tuned,
+        plan,
+        gain if plan.settings else None,
+        guarded,
+        tuple(search.verdicts),
+        alone,
+        len(search.ledger.trials),
+        time.monotonic() - search.started,
+        search.ended,
+    )
+    write_plan(search.bench.folder / runfolder.PLAN, plan)
+    codec.write_json(search.bench.folder / TUNING, tuning)
+    return tuning
+
+
+def write_plan_of(search: Search) -> None:
+    """The best so far, without a proof: a kill leaves it there."""
+    write_plan(search.bench.folder / runfolder.PLAN, search.plan)
+
+
+def _final(search: Search) -> Duel:
+    """At least two rounds: this is the figure that is shown."""
+    return search.duel(Plan(), search.plan, _ROUNDS, rule, _LEAST_ROUNDS)
+
+
+def _middle(figures: list[Figures]) -> Figures | None:
+    """Those of the trial in the middle: what a run will most likely bring."""
+    if not figures:
+        return None
+    rate = median_low([worth(each) for each in figures])
+    return next(each for each in figures if worth(each) == rate)
+
+
+def _proof(search: Search, gain: Gain | None, guarded: Guarded | None) -> Proof | None:
+    if gain is None or guarded is None or not search.plan.settings:
+        return None
+    return Proof(gain.value, gain.interval, guarded.sameness.value, search.host.named)
+
+
+def _alone(search: Search) -> dict[str, Gain]:
+    """Each accepted setting by itself, where there are several and the budget allows it."""
+    found: dict[str, Gain] = {}
+    if len(search.plan.settings) < 2:
+        return found
+    for key, value in search.plan.settings.items():
+        if search.spent():
+            break
+        plan, ledger = Plan({key: value}), search.ledger
+        if not ledger.rates(plan):
+            run_trial(search.bench, ledger, plan, search.said.trial)
+        rates = ledger.rates(Plan()), ledger.rates(plan)
+        gain = gain_of(*rates, scatter_of(ledger, Goal.SPEED), final=True)
+        if gain is not None:
+            found[key] = gain
+    return found

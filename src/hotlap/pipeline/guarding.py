@@ -1,0 +1,63 @@
+"""The guard's runs: what the first steps compute with a plan and without, kept for the whole search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hotlap.facts.plan import Plan
+from hotlap.facts.trial import Trial
+from hotlap.facts.verdict import Guarded, Sameness
+from hotlap.facts.witness import Witness
+from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
+from hotlap.measure.duel import InterruptedSearch
+from hotlap.measure.ledger import key_of
+from hotlap.measure.runner import Bench
+from hotlap.ports.knob import Knob, Numerics
+
+GUARD_STEPS = 24
+_UNFINISHED = "a guard run did not finish"
+
+
+@dataclass
+class GuardRuns:
+    """Asks whether a plan trains the same model. The baseline's runs are made once."""
+
+    bench: Bench
+    knobs: Mapping[str, Knob]
+    note: Callable[[str], None]
+    made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
+
+    def ask(self, plan: Plan, trial: Trial | None) -> Guarded:
+        """By the loosest class of its settings, as they turned out to be in its trial."""
+        numerics = self._loosest(plan, trial)
+        if numerics is Numerics.BITWISE:
+            base = _found([self._witness(Plan(), 0), self._witness(Plan(), 0, "again")])
+            other = _found([self._witness(plan, 0)])
+            judged = bitwise(base, other) if base and other else None
+        else:
+            base = _found(self._witness(Plan(), seed) for seed in range(LEAST_SEEDS))
+            other = _found(self._witness(plan, seed) for seed in range(LEAST_SEEDS)) if base else []
+            judged = close(base, other, numerics.value) if base and other else None
+        return judged or Guarded(Sameness.NOT_DECIDED, numerics.value, _UNFINISHED)
+
+    def _loosest(self, plan: Plan, trial: Trial | None) -> Numerics:
+        here = trial.numerics if trial is not None else {}
+        classes = {Numerics(here.get(key, self.knobs[key].numerics)) for key in plan.settings}
+        order = (Numerics.STATISTICAL, Numerics.ROUNDING)
+        return next((each for each in order if each in classes), Numerics.BITWISE)
+
+    def _witness(self, plan: Plan, seed: int, twin: str = "") -> Witness | None:
+        key = (key_of(plan.settings), seed, twin)
+        if key not in self.made:
+            self.note(f"guard: {GUARD_STEPS} steps, seed {seed}")
+            name = f"guard-{len(self.made) + 1}"
+            found, interrupted = self.bench.witness(name, plan, GUARD_STEPS, seed)
+            if interrupted:
+                raise InterruptedSearch
+            self.made[key] = found
+        return self.made[key]
+
+
+def _found(witnesses: Iterable[Witness | None]) -> list[Witness]:
+    return [each for each in witnesses if each is not None]
