@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import cv2
@@ -32,18 +33,30 @@ def full_pixels(path: Path, framing: Framing) -> Pixels:
 
 
 def scaled_pixels(path: Path, framing: Framing) -> Pixels:
-    """The same, decoded at the smallest of 1/8 to 8/8 that is not too small, and shrunk from there."""
+    """The same, decoded at the smallest fraction that is not too small, and shrunk from there."""
     import simplejpeg
 
-    height, width = framing.resized
+    least_height, least_width = _fraction(framing.source, framing.resized)
     try:
-        decoded = simplejpeg.decode_jpeg(path.read_bytes(), "RGB", min_height=height, min_width=width)
+        content = path.read_bytes()
+        decoded = simplejpeg.decode_jpeg(content, "RGB", min_height=least_height, min_width=least_width)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    small = cv2.resize(decoded, (width, height), interpolation=cv2.INTER_LINEAR)
+    small = cv2.resize(decoded, framing.resized[::-1], interpolation=cv2.INTER_LINEAR)
     bottom, right = framing.top + framing.size[0], framing.left + framing.size[1]
     cut: Pixels = small[framing.top : bottom, framing.left : right]
     return cut
+
+
+@cache
+def _fraction(source: tuple[int, int], resized: tuple[int, int]) -> tuple[int, int]:
+    """JPEG can be decoded at n/8 of its size. Where that is no whole number, the last row lies half outside the image,
+    and all that follows would be a little off its place: such fractions are left out."""
+    for eighths in range(1, 8):
+        height, width = (side * eighths for side in source)
+        if height % 8 == width % 8 == 0 and height >= 8 * resized[0] and width >= 8 * resized[1]:
+            return height // 8, width // 8
+    return source
 
 
 def as_planes(pixels: Pixels, planes: Pixels) -> None:
