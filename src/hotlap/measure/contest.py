@@ -13,6 +13,7 @@ from hotlap.stats.compare import Ratio, pooled, ratio
 
 CONFIDENCE = 0.99  # a job that is compared with itself must hardly ever be called faster or slower
 NARROW = 0.03  # half the interval: who wants less must ask for more rounds
+OF_DIFFERENCE = 0.1  # or this part of the difference: nobody needs 6.00 times told from 6.10 times
 LEAST_ROUNDS = 4
 
 
@@ -48,13 +49,22 @@ class Contest:
     @property
     def narrow(self) -> bool:
         ratios = [self.ratio(each.name) for each in self.variants[1:]]
-        return all(each is None or (each.high - each.low) / 2 <= NARROW * each.value for each in ratios)
+        return all(each is None or _narrow(each) for each in ratios)
+
+
+def _narrow(found: Ratio) -> bool:
+    return (found.high - found.low) / 2 <= max(NARROW * found.value, OF_DIFFERENCE * abs(found.value - 1.0))
 
 
 def contest(
-    bench: Bench, variants: Sequence[Variant], rounds: int, told: Callable[[Variant, Trial], None]
+    bench: Bench,
+    variants: Sequence[Variant],
+    rounds: int,
+    told: Callable[[Variant, Trial], None],
+    spent: Callable[[], bool] = lambda: False,
 ) -> Contest:
-    """Run rounds until every interval is narrow, or the rounds are over. A variant that fails is left out."""
+    """Run rounds until every interval is narrow, the rounds are over, or the budget is `spent`; two rounds at least,
+    as one tells nothing of the scatter. A variant that fails is left out."""
     held = Contest(variants)
     number, failed = 0, set[str]()
     for turn in range(rounds):
@@ -70,7 +80,8 @@ def contest(
             told(variant, trial)
             if trial.figures is None:
                 failed.add(variant.name)
-        if variants[0].name in failed or (turn + 1 >= LEAST_ROUNDS and held.narrow):
+        narrow = turn + 1 >= LEAST_ROUNDS and held.narrow
+        if variants[0].name in failed or narrow or (turn > 0 and spent()):
             break
     return held
 
