@@ -73,6 +73,7 @@ def computed(model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
 
 def train(config: Path) -> None:
     import lightning.pytorch as lightning
+
     from nest_meter import Meter
 
     asked: DictConfig = OmegaConf.create(json.loads(config.read_text()))

@@ -109,10 +109,11 @@ class Clips(Dataset[Clip]):
         return Clip(audio, noise, mixed and (noise is not None or not by_noise), draw, faults)
 
     def _readable(self, index: int) -> tuple[Samples, tuple[Fault, ...]]:
-        """The clip, or in place of a bad one the next longer: batches keep their size, on every rank."""
+        """The clip, or in place of a bad one the next shorter: batches keep their size, on every rank."""
         faults: tuple[Fault, ...] = ()
-        for step in range(min(TRIES, len(self))):
-            place = (int(self._rank_of[index]) + step) % len(self)
+        rank = int(self._rank_of[index])
+        near = [*range(rank, max(rank - TRIES, -1), -1), *range(rank + 1, min(rank + TRIES, len(self)))]
+        for place in near[:TRIES]:
             entry = self.entries[int(self._by_length[place])]
             try:
                 audio = self._source.read(entry)

@@ -1,7 +1,8 @@
 """The Fast-Conformer: transformers' ParakeetEncoder, with NeMo's dropout and initial weights, and less work.
 
 What is computed otherwise gives the same numbers: positions are the same for every row of a batch, so that their
-projection is computed once and not for each row, and rows of equal length need no masks.
+projection is computed once and not for each row; what follows the end of a row is cleared where it is, without a
+product over all of the batch; convolutions have their channels last, which halves their time on a CPU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from transformers.models.parakeet.modeling_parakeet import (
     ParakeetEncoder,
     ParakeetEncoderAttention,
     ParakeetEncoderBlock,
+    ParakeetEncoderSubsamplingConv2D,
 )
 
 from hotlap_recipes.nest.features import beyond
@@ -28,6 +30,7 @@ class FastConformer(nn.Module):
         super().__init__()
         config = parakeet_config(encoder)
         self.body = ParakeetEncoder(config)
+        self.body.subsampling = Subsampling(config)
         self.body.layers = nn.ModuleList(
             Layer(config, number, encoder.dropout) for number in range(encoder.n_layers)
         )
@@ -35,9 +38,8 @@ class FastConformer(nn.Module):
 
     def forward(self, features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
         body = self.body
-        ended = beyond(frames, features.shape[-1])
-        hidden = body.subsampling(features.transpose(1, 2), ~ended) * body.input_scale
-        lengths = body._get_subsampling_output_length(frames)
+        hidden, lengths = body.subsampling(features.transpose(1, 2), frames)
+        hidden = hidden * body.input_scale
         positions = body.encode_positions(hidden[:1])
         hidden = functional.dropout(hidden, body.dropout, self.training)
         positions = functional.dropout(positions, body.dropout_positions, self.training)
@@ -46,6 +48,43 @@ class FastConformer(nn.Module):
         for layer in body.layers:
             hidden = layer(hidden, visible, positions)
         return hidden, lengths
+
+
+class Subsampling(ParakeetEncoderSubsamplingConv2D):
+    """(batch, frames, mels) to (batch, frames / 8, d_model). Features are zero after the end of a row."""
+
+    def forward(self, input_features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        hidden = input_features.unsqueeze(1).contiguous(memory_format=torch.channels_last)
+        for layer in self.layers:
+            if isinstance(layer, nn.Conv2d):
+                weight = layer.weight.contiguous(memory_format=torch.channels_last)
+                hidden = functional.conv2d(
+                    hidden, weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups
+                )
+                lengths = (lengths - 1) // layer.stride[0] + 1
+            else:
+                hidden = ClearedReLU.apply(hidden, lengths)  # type: ignore[no-untyped-call]
+        return self.linear(hidden.transpose(1, 2).flatten(2)), lengths
+
+
+class ClearedReLU(torch.autograd.Function):
+    """In place: ReLU, and zero after the end of each row. The gradient of ReLU is zero where its output is."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, lengths: Tensor) -> Tensor:
+        ctx.mark_dirty(hidden)
+        hidden.relu_()
+        # Rows of like length share most of their frames; a GPU would have to be asked where the first one ends.
+        first = int(lengths.min()) if hidden.device.type == "cpu" else 0
+        ended = beyond(lengths, hidden.shape[2])
+        hidden[:, :, first:].masked_fill_(ended[:, None, first:, None], 0.0)
+        ctx.save_for_backward(hidden)
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(gradient, output, 0), None
 
 
 class Attention(ParakeetEncoderAttention):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +65,10 @@ class Shards:
         self._places: dict[str, tuple[int, int]] = {}
         for number, path in enumerate(self.paths):
             self._index(number, path)
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._places.keys()
 
     def fault(self, entry: Entry) -> Fault | None:
         """Known before training: the shard cannot be opened, or the clip is not in it."""

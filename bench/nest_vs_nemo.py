@@ -1,0 +1,145 @@
+"""The nest recipe beside NeMo 3.0.0: the same speech, model and threads, runs in turn, each in a fresh process.
+
+python -m hotlap_recipes.nest.make_data --out speech
+python bench/nest_vs_nemo.py --nemo-python /path/to/python --data speech [--plan plan.yaml] [--rounds 3]
+
+NeMo has to have a Python of its own: pip install "nemo_toolkit[core,common-only,asr-only]==3.0.0" torch==2.13.0.
+`--plan` adds the fast config under a plan that `hotlap tune` wrote. `--store FILE` keeps the figures of every run and
+adds to those that it holds, so that rounds can be measured in several sittings. `--only a,b` leaves the others out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import interleave
+from hotlap_recipes.nest.export import nemo_config
+from interleave import BENCH, PYTHON, Variant, against, host_line
+from nest_alignment import config_of
+
+interleave.PATIENCE_S = 240  # NeMo's steps take seconds each
+BATCH, WORKERS = 8, 2
+TITLES = {"nemo": "NeMo 3.0.0", "naive": "naive config", "fast": "fast config", "tuned": "fast, tuned"}
+ROWS = (
+    ("sound_per_s", "s of sound/s", "{:.2f}"),
+    ("clips_per_s", "clips/s", "{:.2f}"),
+    ("step_ms", "ms a step", "{:.0f}"),
+    ("data_ms", "of it waiting for data", "{:.1f}"),
+    ("padding", "padding", "{:.1%}"),
+    ("busy", "CPU used, without workers", "{:.0%}"),
+    ("memory_mb", "memory, MB", "{:.0f}"),
+)
+
+
+def variants(options: argparse.Namespace, folder: Path) -> list[Variant]:
+    data = options.data.resolve()
+    manifests = [
+        f"model.train_ds.manifest_filepath={data}/train_manifest.json",
+        f"model.train_ds.noise_manifest={data}/noise_manifest.json",
+        f"size={options.size}",
+    ]
+    quiet = ["trainer.enable_progress_bar=false", "exp_manager.create_checkpoint_callback=false"]
+    quiet += [
+        "trainer.accelerator=cpu",
+        f"exp_manager.exp_dir={folder}",
+        "exp_manager.resume_if_exists=false",
+    ]
+    fast = (
+        "nest_fast-conformer_fast",
+        [f"model.train_ds.batch_size={BATCH}", f"model.train_ds.num_workers={WORKERS}"],
+    )
+
+    def ours(title: str, name: str, overrides: list[str], steps: int, *before: str) -> Variant:
+        script = [str(BENCH / "nest_ours.py"), name, "2", str(steps), str(options.threads)]
+        return Variant(title, [PYTHON, *before, *script, *manifests, *quiet, *overrides])
+
+    config = config_of([f"size={options.size}"])
+    asked = {
+        "seed": 0,
+        "threads": options.threads,
+        "warmup": 2,
+        "steps": options.steps,
+        "log_every_n_steps": 10,
+        "model": nemo_config(config.model) | {"train_ds": _nemo_data(data)},
+    }
+    (folder / "nemo.json").write_text(json.dumps(asked))
+    nemo = [options.nemo_python, str(BENCH / "nest_nemo.py"), "train", str(folder / "nemo.json")]
+    found = [
+        Variant("nemo", nemo),
+        ours("naive", "nest_fast-conformer", [], 4 * options.steps),  # batches of 2: as many clips
+        ours("fast", *fast, options.steps),
+    ]
+    if options.plan:
+        plan = ["-m", "hotlap", "run", "--plan", str(options.plan.resolve())]
+        found.append(ours("tuned", *fast, options.steps, *plan))
+    return [each for each in found if not options.only or each.name in options.only.split(",")]
+
+
+def _nemo_data(data: Path) -> dict[str, object]:
+    return {
+        "manifest_filepath": str(data / "train_manifest.json"),
+        "noise_manifest": str(data / "noise_manifest.json"),
+        "sample_rate": 16000,
+        "batch_size": BATCH,
+        "shuffle": True,
+        "num_workers": WORKERS,
+        "pin_memory": False,
+        "max_duration": 60.0,
+        "min_duration": 1.0,
+        "drop_last": True,
+        "batch_augmentor": dict(config_of([]).batch_augmentor),
+    }
+
+
+def table(figures: dict[str, list[dict[str, float]]]) -> None:
+    names = [name for name in TITLES if figures.get(name)]
+    print("| | " + " | ".join(TITLES[name] for name in names) + " |")
+    print("|---" * (len(names) + 1) + "|")
+    for key, title, form in ROWS:
+        means = [sum(run[key] for run in figures[name]) / len(figures[name]) for name in names]
+        print(f"| {title} | " + " | ".join(form.format(mean) for mean in means) + " |")
+    for base, other in (
+        ("nemo", "fast"),
+        ("naive", "fast"),
+        ("nemo", "tuned"),
+        ("fast", "tuned"),
+        ("nemo", "naive"),
+    ):
+        found = against(figures, base, other, "sound_per_s")
+        if found is not None:
+            runs = f"{len(figures[base])} and {len(figures[other])} runs"
+            between = f"between {found.low:.2f} and {found.high:.2f}"
+            print(f"{TITLES[other]} over {TITLES[base]}: {found.value:.2f} times, {between} ({runs})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nemo-python", required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--size", default="small")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--plan", type=Path)
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    print(host_line())
+    figures: dict[str, list[dict[str, float]]] = {}
+    if options.store and options.store.exists():
+        figures = json.loads(options.store.read_text())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for variant, runs in interleave.interleave(variants(options, folder), options.rounds, folder).items():
+            figures.setdefault(variant, []).extend(runs)
+    if options.store:
+        options.store.write_text(json.dumps(figures, indent=1))
+    print(f"size {options.size}, batches of {BATCH} (naive: 2), {options.threads} threads")
+    table(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Generated speech on disk, made once, configs as Hydra composes them, and the scripts as their users run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+
+import hotlap_recipes
+from hotlap_recipes.nest import make_data
+
+
+@pytest.fixture(scope="session")
+def speech(tmp_path_factory) -> Path:
+    """27 clips to train on and 3 to validate, of 1 to 10 s, and noise."""
+    out = tmp_path_factory.mktemp("speech")
+    make_data.write_speech(out, "numpy", 30, seed=3)
+    return out
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Two threads wait for each other at every operation, for long where another process holds a core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def composed(speech, tmp_path):
+    """A config for the generated speech: small, and soon over."""
+
+    def compose_it(*overrides: str, name: str = "nest_fast-conformer"):
+        given = [
+            "size=tiny",
+            f"model.train_ds.manifest_filepath={speech}/train_manifest.json",
+            f"model.train_ds.noise_manifest={speech}/noise_manifest.json",
+            "model.train_ds.max_duration=3",
+            "model.optim.sched.warmup_steps=20",
+            "trainer.accelerator=cpu",
+            "trainer.enable_progress_bar=false",
+            "+trainer.enable_model_summary=false",
+            f"exp_manager.exp_dir={tmp_path}",
+        ]
+        with initialize_config_module("hotlap_recipes.nest.configs", version_base=None):
+            return compose(name, [*given, *overrides])
+
+    return compose_it
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """Writes a manifest of lines, given as text or as what JSON is made of."""
+
+    def write(*lines: object, name: str = "manifest.json") -> Path:
+        path = tmp_path / name
+        path.write_text(
+            "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run_script():
+    source = Path(hotlap_recipes.__file__).parents[1]
+    search = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
+
+    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=cwd,
+            env=os.environ | {"PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+    return run
