@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from hotlap.cli import main
+from hotlap.cli._trials import read_budget
 from hotlap.cli.compare import split
-from hotlap.cli.tune import read_budget, read_bytes
+from hotlap.cli.tune import read_bytes
 from hotlap.errors import UsageError
+from hotlap.seams.catalogue import all_knobs
+from hotlap.seams.plan_file import read_plan
 
 SLOW = """
 import time, torch
@@ -24,7 +27,7 @@ class Rows(Dataset):
     def __len__(self):
         return 640
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.001)
         return torch.full((8,), float(index)), torch.tensor(float(index % 2))
 
 torch.manual_seed(0)
@@ -99,17 +102,49 @@ def test_a_plan_that_is_not_there_is_refused_before_anything_runs(capsys, tmp_pa
     assert "missing.yaml" in capsys.readouterr().err
 
 
-def test_a_slow_dataset_is_found_mended_and_proved(tmp_path):
-    """The items wait 2 ms each and never change: keeping them or sharing the wait must win, bit by bit the same."""
+def test_a_slow_dataset_is_found_mended_and_proved_over_two_searches(tmp_path):
+    """Ctrl-C after the first setting that pays, which is kept; the second search goes on from there and proves it.
+
+    The items wait and never change: keeping them or sharing the wait must win, bit by bit the same.
+    """
     (tmp_path / "train.py").write_text(SLOW)
-    done = hotlap(tmp_path, "tune", "--budget", "5", "--json", "out.json", "train.py")
+    plan = tmp_path / ".hotlap/tune/train/plan.yaml"
+    interrupted = interrupt_after(tmp_path, "keep: ", "tune", "--budget", "10m", "train.py")
+    assert interrupted.returncode == 0, interrupted.stderr
+    assert "interrupted: the best so far is kept" in interrupted.stdout
+    kept = read_plan(plan, all_knobs())
+    assert kept.settings.keys() & {"cache-dataset", "num-workers"}
+    assert kept.proof is None
+    before = plan.with_name("ledger.jsonl").read_text()
+    done = hotlap(tmp_path, "tune", "--budget", "2", "--json", "out.json", "train.py")
     assert done.returncode == 0, done.stderr
+    assert "going on from the ledger" in done.stderr
     found = json.loads((tmp_path / "out.json").read_text())
-    assert found["plan"]["settings"].keys() & {"cache-dataset", "num-workers"}, found["verdicts"]
+    assert found["plan"]["settings"] == kept.settings
     assert found["gain"]["value"] > 0.3
     assert found["gain"]["interval"]["low"] > 0.0
     assert found["guard"]["sameness"] == "same"
-    assert found["plan"]["proof"]["guard"] == "same"
+    assert read_plan(plan, all_knobs()).proof.guard == "same"
     assert "Next     hotlap run --plan .hotlap/tune/train/plan.yaml train.py" in done.stdout
-    ledger = Path(tmp_path, ".hotlap/tune/train/ledger.jsonl").read_text().splitlines()
-    assert len(ledger) == found["trials"]
+    assert plan.with_name("ledger.jsonl").read_text().startswith(before)  # it only grows
+
+
+def interrupt_after(folder, word, *words):
+    """Run hotlap in a process group of its own and press Ctrl-C when a line of its progress holds the word."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "hotlap", *words],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    told = []
+    for line in child.stderr:
+        told.append(line)
+        if word in line:
+            os.killpg(child.pid, signal.SIGINT)
+            break
+    out, rest = child.communicate(timeout=120)
+    return subprocess.CompletedProcess(words, child.returncode, out, "".join(told) + rest)

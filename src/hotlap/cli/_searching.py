@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hotlap.units import duration, rate
+
 if TYPE_CHECKING:
     from hotlap.facts.trial import Trial
     from hotlap.facts.verdict import Verdict
     from hotlap.pipeline.search import Said
 
 WIDTH = 100
-_SETTINGS = 34
+_SETTINGS = 30
 
 
 class Teller:
@@ -31,9 +33,9 @@ class Teller:
         return Said(self.trial, self.verdict, lambda note: self._say(cut(f"  {note}")))
 
     def trial(self, done: Trial) -> None:
-        rate = done.figures.throughput if done.figures else None
-        self._first = self._first or rate
-        times = rate / self._first if rate and self._first else None
+        reached = done.figures.throughput if done.figures else None
+        self._first = self._first or reached
+        times = reached / self._first if reached and self._first else None
         self._say(trial_line(done, times, self._left()))
 
     def verdict(self, found: Verdict) -> None:
@@ -49,7 +51,7 @@ def trial_line(trial: Trial, times: float | None, left: str) -> str:
     """Number, setting, ms a step, throughput, how often as fast as the first, what it took, what is left."""
     figures = trial.figures
     result = (
-        f"{figures.step_ms:7.4g} ms/step {figures.throughput:8,.4g} {figures.counts}/s"
+        f"{duration(figures.step_ms / 1e3):>8}/step {rate(figures.throughput):>8} {figures.counts}/s"
         if figures
         else trial.status.value
     )

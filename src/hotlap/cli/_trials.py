@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hotlap.errors import UsageError
+from hotlap.units import duration, rate
 
 if TYPE_CHECKING:
     from hotlap.facts.trial import Trial
     from hotlap.measure.contest import Variant
+    from hotlap.pipeline.search import Budget
 
 TRIPPED = 4
-STEPS = 60  # steady ones of a trial: several trials tell more than a long one
+STEPS = 20  # steady ones of a trial, or more where they are short: several trials tell more than a long one
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _NAME_WIDTH, _RESULT_WIDTH = 30, 50
 
 
@@ -28,6 +32,27 @@ def add_gate_option(parser: argparse.ArgumentParser, default: str) -> None:
 
 def add_out_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--out", metavar="DIR", help=f"where its files are kept (default {default})")
+
+
+def add_budget_option(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--budget",
+        default=default,
+        metavar="TIME|TRIALS",
+        help=f"5m, 90s, 1h, or a number of trials (default {default})",
+    )
+
+
+def read_budget(text: str) -> Budget:
+    """`5m`, `90s`, `1h`, or a number of trials."""
+    from hotlap.pipeline.search import Budget
+
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
+    if found:
+        return Budget(seconds=float(found[1]) * _SECONDS[found[2]])
+    if text.strip().isdigit() and int(text) > 0:
+        return Budget(trials=int(text))
+    raise UsageError(f"--budget {text} is neither a time nor a number of trials.", "write 5m, 90s or 20")
 
 
 def read_share(text: str, option: str) -> float:
@@ -46,7 +71,7 @@ def teller(quiet: bool) -> Callable[[Variant, Trial], None]:
     def told(variant: Variant, trial: Trial) -> None:
         figures = trial.figures
         result = (
-            f"{figures.throughput:10,.4g} {figures.counts}/s  {figures.step_ms:8.3g} ms/step"
+            f"{rate(figures.throughput):>9} {figures.counts}/s  {duration(figures.step_ms / 1e3):>8}/step"
             if figures
             else f"{trial.status.value}: {trial.reason}"
         )

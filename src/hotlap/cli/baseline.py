@@ -40,14 +40,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _save(options: argparse.Namespace, job: Job) -> int:
     from hotlap.pipeline.gate import save
-    from hotlap.report.checked import saved_line, saved_view
+    from hotlap.report.checked import saved_lines, saved_view
     from hotlap.report.locale import Phrases
 
     saved = save(job, Path(options.file), STEPS, teller(options.json == "-"))
     if options.json:
         write_json(options.json, saved_view(saved, options.file))
     if options.json != "-":
-        print(saved_line(saved, options.file, Phrases()))
+        print("\n".join(saved_lines(saved, options.file, Phrases())))
     return 0
 
 

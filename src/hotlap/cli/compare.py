@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotlap.cli._output import add_json_option, check_json_target, write_json
-from hotlap.cli._trials import STEPS, TRIPPED, add_gate_option, add_out_option, read_share, teller
+from hotlap.cli._trials import (
+    STEPS,
+    TRIPPED,
+    add_budget_option,
+    add_gate_option,
+    add_out_option,
+    read_budget,
+    read_share,
+    teller,
+)
 from hotlap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,12 +32,12 @@ if TYPE_CHECKING:
 
 TAKES_COMMAND = True
 USAGE = "hotlap compare [options] [PLAN PLAN ...] -- SCRIPT [arguments ...] [-- SCRIPT ...]"
-_ROUNDS = 12
 _NONE = "none"  # the script as it is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_gate_option(parser, "only tell")
+    add_budget_option(parser, "10m")
     add_out_option(parser, ".hotlap/compare")
     add_json_option(parser)
 
@@ -42,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
     bound = read_share(gate, "--fail-if-slower") if gate else None
     check_json_target(options.json)
     quiet = options.json == "-"
-    view = compare(_variants(plans, commands), STEPS, _ROUNDS, options.out, teller(quiet))
+    budget = read_budget(options.budget)
+    view = compare(_variants(plans, commands), STEPS, budget, options.out, teller(quiet))
     if options.json:
         write_json(options.json, view)
     if not quiet:

@@ -23,7 +23,8 @@ def check(before: Baseline, after: Baseline, tolerance: float) -> Checked:
         drift = ratio(before.paces, after.paces, confidence=CONFIDENCE)
         beside = ratio(_beside(before), _beside(after), confidence=CONFIDENCE)
     standing, reason = _judged(plain, beside, tolerance)
-    return Checked(before, after, tolerance, _told(plain), _told(drift), _told(beside), standing, reason)
+    parts = [_told(each) if each else None for each in (drift, beside)]
+    return Checked(before, after, tolerance, _told(plain), parts[0], parts[1], standing, reason)
 
 
 def _beside(baseline: Baseline) -> list[float]:
@@ -51,5 +52,5 @@ def _slower(found: Ratio, tolerance: float) -> bool:
     return found.high < 1.0 and found.value < 1.0 - tolerance
 
 
-def _told(found: Ratio | None) -> Compared | None:
-    return Compared(found.value, Interval(found.low, found.high)) if found else None
+def _told(found: Ratio) -> Compared:
+    return Compared(found.value, Interval(found.low, found.high))

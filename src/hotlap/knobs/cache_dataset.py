@@ -40,6 +40,7 @@ class CacheDataset(Knob):
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Choice(("memory", "file", "off"))
+    promise = (3.0, 7.0)
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
         found = training_loader(timeline)

@@ -12,9 +12,9 @@ from statistics import median
 
 from hotlap.launch.worth import slowest
 
-_ROUNDS = 200_000  # of integer arithmetic
-_COPIES, _BUFFER = 4, 16 << 20  # copying memory: larger than most caches
-_REPEATS = 15  # about a second in all; the middle one counts
+_ROUNDS = 100_000  # of integer arithmetic
+_COPIES, _BUFFER = 2, 16 << 20  # copying memory: larger than most caches
+_REPEATS = 11  # about a second in all; the middle one counts
 _MOST = 64  # processes at once
 
 

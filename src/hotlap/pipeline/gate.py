@@ -4,7 +4,7 @@ against it."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
@@ -15,7 +15,8 @@ from hotlap.facts.baseline import Baseline, Baselines, Checked, Machine, machine
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Trial
+from hotlap.facts.trial import Figures, Trial
+from hotlap.judge.drift import CONFIDENCE
 from hotlap.judge.drift import check as judged
 from hotlap.launch import runfolder
 from hotlap.launch.calibration import pace
@@ -24,8 +25,10 @@ from hotlap.launch.process import Signals
 from hotlap.measure.contest import Variant, contest
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect
+from hotlap.stats.compare import ratio
 
-ROUNDS = 5
+LEAST_RUNS, MOST_RUNS = 4, 8
+NARROW = 0.05  # half the interval of these runs against themselves: more of them would tell no more
 _NAME = "the job"
 
 Told = Callable[[Variant, Trial], None]
@@ -86,28 +89,35 @@ def _is_of(baseline: Baseline, command: str, machine: Machine) -> bool:
 
 
 def _measured(job: Job, host: Host, steps: int, told: Told) -> Baseline:
-    paces: list[float] = []
-
-    def beside(variant: Variant, trial: Trial) -> None:
-        found = pace(host.cores)
-        if found is not None:
-            paces.append(found)
-        told(variant, trial)
-
     folder = runfolder.folder_at_home("baseline", job.name)
+    figures: list[Figures] = []
+    paces: list[float] = []
     with Signals() as signals:
         bench = Bench(job, folder, collect, signals, steps)
-        held = contest(bench, [Variant(_NAME, job, Plan())], ROUNDS, beside)
+        while len(figures) < LEAST_RUNS or (len(figures) < MOST_RUNS and not _narrow(figures)):
+            figures.append(_one(bench, job, told))
+            found = pace(host.cores)
+            paces += [found] if found is not None else []
+    return _baseline(job, host, figures, paces)
+
+
+def _one(bench: Bench, job: Job, told: Told) -> Figures:
+    held = contest(bench, [Variant(_NAME, job, Plan())], 1, told)
     if held.interrupted:
         raise KeyboardInterrupt
-    return _baseline(job, host, held.trials[_NAME], paces)
+    trial = held.trials[_NAME][0]
+    if trial.figures is None:
+        raise JobError(f"the job did not train by itself: {trial.reason}.", "run it without hotlap first")
+    return trial.figures
 
 
-def _baseline(job: Job, host: Host, trials: list[Trial], paces: list[float]) -> Baseline:
-    figures = [each.figures for each in trials if each.figures is not None]
-    failed = next((each for each in trials if each.figures is None), None)
-    if failed is not None:
-        raise JobError(f"the job did not train by itself: {failed.reason}.", "run it without hotlap first")
+def _narrow(figures: Sequence[Figures]) -> bool:
+    rates = [each.throughput for each in figures]
+    found = ratio(rates, rates, confidence=CONFIDENCE)
+    return (found.high - found.low) / 2 <= NARROW
+
+
+def _baseline(job: Job, host: Host, figures: Sequence[Figures], paces: Sequence[float]) -> Baseline:
     rates = tuple(each.throughput for each in figures)
     middle = figures[rates.index(median_low(rates))]
     return Baseline(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hotlap.errors import UsageError
 from hotlap.facts import codec
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
@@ -18,13 +20,17 @@ from hotlap.measure.contest import Variant, contest
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect, propose
+from hotlap.pipeline.outcome import COMPARISON
 from hotlap.pipeline.search import Budget, Said, Search
 from hotlap.ports.knob import Knob
 from hotlap.propose.presets import PRESETS
 from hotlap.propose.search import Wish
 from hotlap.report.comparison import comparison_view
 from hotlap.seams.catalogue import all_knobs
+from hotlap.seams.fitter import BOUNDS
 from hotlap.seams.plan_file import read_plan
+
+MOST_ROUNDS = 12  # of a comparison: an interval that is still wide then is the machine's
 
 
 def tune(
@@ -43,36 +49,52 @@ def tune(
     codec.write_json(folder / "job.json", job)
     codec.write_json(folder / "host.json", host)
     with Signals() as signals:
-        bench = Bench(job, folder, collect, signals, steps, progress)
+        bounds = {key: sorted(each.value for each in wish.allowed) for key in knobs}
+        bench = Bench(job, folder, collect, signals, steps, progress, options={BOUNDS: bounds})
         search = Search(bench, Ledger(folder, job), host, knobs, wish, budget, said)
         return folder, search.run()
 
 
 def _folder(job: Job, out: str | None) -> Path:
-    folder = Path(out) if out else Path(runfolder.HOME) / "tune" / job.name
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.resolve()
+    return _given(out) if out else runfolder.folder_at_home("tune", job.name)
+
+
+def _given(out: str) -> Path:
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the folder {out} cannot be written: {error.strerror}.", "choose another with --out DIR"
+        ) from None
+    return Path(out).resolve()
 
 
 def compare(
     variants: Sequence[Variant],
     steps: int,
-    rounds: int,
+    budget: Budget,
     out: str | None,
     told: Callable[[Variant, Trial], None],
 ) -> dict[str, Any]:
     """The view of a comparison, the first variant being what the others are held against."""
-    folder = Path(out or f"{runfolder.HOME}/compare")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _given(out) if out else runfolder.folder_at_home("compare")
+    started = time.monotonic()
+    rounds = MOST_ROUNDS if budget.trials is None else max(2, budget.trials // len(variants))
+
+    def spent() -> bool:
+        return budget.seconds is not None and time.monotonic() - started > budget.seconds
+
     with Signals() as signals:
-        bench = Bench(variants[0].job, folder.resolve(), collect, signals, steps)
-        held = contest(bench, variants, rounds, told)
+        bench = Bench(variants[0].job, folder, collect, signals, steps)
+        held = contest(bench, variants, rounds, told, spent)
     if held.interrupted and not held.trials:
         raise KeyboardInterrupt
     ratios = {each.name: held.ratio(each.name) for each in variants[1:]}
     known = {name: (each.value, each.low, each.high) if each else None for name, each in ratios.items()}
     command = " / ".join(dict.fromkeys(each.job.shown for each in variants))
-    return comparison_view(inspect_host().named, command, held.trials, known)
+    view = comparison_view(inspect_host().named, command, held.trials, known)
+    codec.write_json(folder / COMPARISON, view)
+    return view
 
 
 def plan_named(name: str, job: Job) -> Plan:

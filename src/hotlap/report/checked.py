@@ -21,6 +21,8 @@ _FIGURES = (
     ("memory_bytes", "size"),
 )
 
+DISTURBED = 0.5  # cores in use by others: a baseline of such runs is no measure
+
 View = Mapping[str, Any]
 
 
@@ -34,9 +36,11 @@ def saved_view(baseline: Baseline, path: str) -> dict[str, Any]:
     }
 
 
-def saved_line(baseline: Baseline, path: str, say: Phrases) -> str:
-    """That it was saved, where, and what."""
-    return say(
+def saved_lines(baseline: Baseline, path: str, say: Phrases) -> list[str]:
+    """That it was saved, where, and what; and whether others were at work meanwhile."""
+    foreign = baseline.figures.foreign_cores
+    disturbed = [say("checked.disturbed", cores=foreign)] if foreign and foreign >= DISTURBED else []
+    saved = say(
         "checked.saved",
         file=path,
         rate=baseline.figures.throughput,
@@ -44,6 +48,7 @@ def saved_line(baseline: Baseline, path: str, say: Phrases) -> str:
         runs=len(baseline.rates),
         host=baseline.machine.named,
     )
+    return [saved, *disturbed]
 
 
 def checked_view(checked: Checked) -> dict[str, Any]:
