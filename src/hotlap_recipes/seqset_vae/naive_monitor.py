@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 EVERY = 20
-FALL = -0.02  # share of the mean KL that it loses at each look
+FALL = -0.01  # nats that KL changes by from look to look
 SMALL_KL = 0.5  # nats
 
 
@@ -72,11 +72,10 @@ def pairwise_information(mu: Tensor, logvar: Tensor) -> float:
 
 
 def falls(values: list[float], window: int = 10) -> bool:
-    """The trend over the last looks, and a level that is low."""
+    """A falling trend over the last looks, down to a low level."""
     if len(values) < window:
         return False
     recent = torch.tensor(values[-window:])
     time = torch.arange(window) - (window - 1) / 2
     slope = float((time * recent).sum() / time.square().sum())
-    level = float(recent.mean())
-    return slope < FALL * level and values[-1] < SMALL_KL
+    return slope < FALL and values[-1] < SMALL_KL

@@ -101,13 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def train(options: argparse.Namespace) -> None:
+def train(options: argparse.Namespace) -> lightning.Trainer:
     lightning.seed_everything(options.seed, verbose=False)
     data = SubjectData(options)
     module = make_module(options, data)
     if options.compile_model:
         module.model.compile()
-    make_trainer(options, data).fit(module, datamodule=data)
+    trainer = make_trainer(options, data)
+    trainer.fit(module, datamodule=data)
+    return trainer
 
 
 def make_module(options: argparse.Namespace, data: SubjectData) -> Pretraining | Finetuning:

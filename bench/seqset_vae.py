@@ -1,0 +1,199 @@
+"""The recipe seqset_vae: from the naive way to the fast one, what is trained meanwhile, and what guides promise.
+
+usage: python bench/seqset_vae.py DATA speed     hotlap compare: the naive way and `--preset max`
+       python bench/seqset_vae.py DATA guard     do they train the same model? naive, dynamic padding, preset max
+       python bench/seqset_vae.py DATA padding   padding: how much of a batch, and sequences/s of each way
+       python bench/seqset_vae.py DATA guides    each advice of a guide on its own, on the naive way: batch,
+                                                 workers, precision
+       python bench/seqset_vae.py DATA guides2   the same: accumulation, compile, sequence limit
+       python bench/seqset_vae.py DATA monitor   the naive monitor, hotlap.watch and none
+       python bench/seqset_vae.py DATA tune      hotlap tune on the naive way with dynamic padding
+DATA is made where it is missing (160 subjects to train on, 135 MB). All with `--size small`, on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+import interleave
+from hotlap.data import BucketBatchSampler, padding_waste
+from hotlap.facts.plan import Plan
+from hotlap.facts.verdict import Guarded
+from hotlap.facts.witness import Witness
+from hotlap.judge.guard import LEAST_SEEDS, close
+from hotlap.launch.command import to_job
+from hotlap.launch.process import Signals
+from hotlap.measure.runner import Bench
+from hotlap.pipeline import collect
+from hotlap.seams.catalogue import all_knobs
+from hotlap_recipes.seqset_vae.make_data import write_subjects
+from hotlap_recipes.seqset_vae.subjects import read_table
+from interleave import BENCH, PYTHON, Variant, against, host_line
+
+interleave.PATIENCE_S = 200  # a compiler takes long
+TRAIN = "hotlap_recipes.seqset_vae.train"
+SUBJECTS = (160, 40, 40)
+BATCH, LONGEST = 4, 1000
+GUARD_STEPS = 24
+BATCHES, MONITORED = 10, 40  # that are timed; the naive monitor looks every 20
+NAIVE = ("--naive",)
+DYNAMIC = ("--naive", "--use_dynamic_padding")
+FAST = ("--preset", "max")
+
+PADDING = {
+    "naive: padded to 1000": NAIVE,
+    "dynamic padding": DYNAMIC,
+    "and buckets": (*DYNAMIC, "--bucket_by_length"),
+    "and packed files": (*DYNAMIC, "--bucket_by_length", "--packed"),
+}
+GUIDES: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "naive": (None, ()),
+    "batch size 8": ("batch-size", ("--batch_size", "8")),
+    "2 workers": ("num-workers", ("--num_workers", "2")),
+    "8 workers": ("num-workers", ("--num_workers", "8")),
+    "bf16-mixed": ("precision", ("--precision", "bf16-mixed")),
+    "accumulation 2": ("accumulate", ("--gradient_accumulation_steps", "2")),
+    "compile": ("compile", ("--compile_model",)),
+    "at most 500 sets": ("max-length", ("--max_sequence_length", "500")),
+}
+LATER = ("accumulation 2", "compile", "at most 500 sets")
+MONITORS = {
+    "naive: every 20 steps": NAIVE,
+    "hotlap.watch, 0.2 %": (*NAIVE, "--fast_detection"),
+    "none": (*NAIVE, "--disable_metrics_monitoring"),
+}
+
+
+def words(data: Path, options: Sequence[str]) -> list[str]:
+    return ["--data_dir", str(data), "--size", "small", *options]
+
+
+def rates(
+    data: Path, ways: dict[str, tuple[str, ...]], batches: int, rounds: int
+) -> dict[str, list[dict[str, float]]]:
+    """Sequences a second of each way, in turn, in fresh processes."""
+    job = str(BENCH / "seqset_job.py")
+    variants = [Variant(name, [PYTHON, job, str(batches), *words(data, way)]) for name, way in ways.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        return interleave.interleave(variants, rounds, Path(folder))
+
+
+def shown(figures: dict[str, list[dict[str, float]]], beside: dict[str, str], head: str) -> None:
+    first = next(iter(figures))
+    print(f"{'':24} sequences/s   ratio (95 %)             {head}")
+    for name, runs in figures.items():
+        if not runs:
+            print(f"{name:24} not measured")
+            continue
+        middle = sorted(run["sequences_per_s"] for run in runs)[len(runs) // 2]
+        found = against(figures, first, name, "sequences_per_s") if name != first else None
+        ratio = f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})" if found else "1"
+        print(f"{name:24} {middle:11.2f}   {ratio:22}   {beside.get(name, '')}", flush=True)
+
+
+def speed(data: Path) -> None:
+    hotlap = [PYTHON, "-m", "hotlap", "compare", "--budget", "4m"]
+    naive, fast = (["--", "-m", TRAIN, *words(data, way)] for way in (NAIVE, FAST))
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*hotlap, "--out", folder, *naive, *fast], cwd=data.parent, check=True)
+
+
+def tune(data: Path) -> None:
+    hotlap = [
+        PYTHON,
+        "-m",
+        "hotlap",
+        "tune",
+        "--budget",
+        "4m",
+        "--keep-batch",
+        "--allow",
+        "rounding,statistical",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*hotlap, "--out", folder, "-m", TRAIN, *words(data, DYNAMIC)]
+        subprocess.run(command, cwd=data.parent, check=True)
+
+
+def guard(data: Path) -> None:
+    """hotlap's own guard: first steps of both, for several seeds."""
+    with tempfile.TemporaryDirectory() as folder, Signals() as signals:
+
+        def seen(way: Sequence[str]) -> list[Witness]:
+            job = to_job(["-m", TRAIN, *words(data, way)], None, "guard")
+            bench = Bench(job, Path(folder), collect, signals, GUARD_STEPS)
+            runs = (
+                bench.witness(f"seed-{seed}", Plan(), GUARD_STEPS, seed)[0] for seed in range(LEAST_SEEDS)
+            )
+            return [run for run in runs if run is not None]
+
+        naive = seen(NAIVE)
+        _judged("dynamic padding", close(naive, seen(DYNAMIC), "rounding"))
+        _judged("--preset max", close(naive, seen(FAST), "statistical"))
+
+
+def _judged(name: str, found: Guarded) -> None:
+    print(f"{name:16} {found.sameness.value}: {found.reason}", flush=True)
+
+
+def padding(data: Path) -> None:
+    lengths = read_table(data, "train")["sets"].to_list()
+    order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(0)).split(BATCH)
+    dynamic = padding_waste(lengths, [each.tolist() for each in order])
+    buckets = padding_waste(lengths, BucketBatchSampler(lengths, BATCH).batches(0))
+    waste = [
+        padding_waste(lengths, [[index] for index in range(len(lengths))], LONGEST),
+        dynamic,
+        buckets,
+        buckets,
+    ]
+    beside = {name: f"{share:.1%}" for name, share in zip(PADDING, waste, strict=True)}
+    shown(rates(data, PADDING, MONITORED, 2), beside, "padding")
+
+
+def guides(data: Path) -> None:
+    _guided(data, [name for name in GUIDES if name not in LATER])
+
+
+def guides2(data: Path) -> None:
+    _guided(data, ["naive", *LATER])
+
+
+def _guided(data: Path, names: Sequence[str]) -> None:
+    knobs = all_knobs()
+    promised = {}
+    for name in names:
+        knob = GUIDES[name][0]
+        promise = knobs[knob].promise if knob else None
+        promised[name] = f"{promise[0]:+.0%} to {promise[1]:+.0%}" if promise else ""
+    ways = {name: (*NAIVE, *GUIDES[name][1]) for name in names}
+    shown(rates(data, ways, BATCHES, 2), promised, "guides promise")
+
+
+def monitor(data: Path) -> None:
+    shown(rates(data, MONITORS, MONITORED, 2), {}, "")
+
+
+PARTS = {part.__name__: part for part in (speed, guard, padding, guides, guides2, monitor, tune)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("part", choices=list(PARTS))
+    options = parser.parse_args()
+    data = options.data.resolve()
+    if not (data / "subjects.parquet").exists():
+        write_subjects(data, SUBJECTS)
+    print(host_line(), flush=True)
+    PARTS[options.part](data)
+
+
+if __name__ == "__main__":
+    main()
