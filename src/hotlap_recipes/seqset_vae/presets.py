@@ -29,7 +29,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # To see that all works: one epoch of the small network.
     "quick": {"epochs": 1, "size": "small", "use_dynamic_padding": True, "fast_detection": True},
     # What was measured to pay, and nothing that guides only promise: docs/recipes/seqset_vae.md has the figures.
-    "max": {"batch_size": 8, "use_dynamic_padding": True, "bucket_by_length": True, "fast_detection": True},
+    "max": {"use_dynamic_padding": True, "bucket_by_length": True, "fast_detection": True},
     # A batch is as large as its longest sequence: short ones, few at a time, and as many in a step as by default.
     "memory": {
         "batch_size": 1,
