@@ -18,7 +18,7 @@ class Budget:
     """All tasks of all monitors together stay below `share` of the time since the first of them was asked for.
 
     A task is let through when its usual cost still fits in: a dear one (a plot) saves up for longer than a cheap one
-    (a loss that is looked at). `"off"` lets nothing through. One budget may be given to several monitors.
+    (a loss that is looked at). `"off"` lets nothing through, `"100%"` everything. Several monitors may share one.
     """
 
     def __init__(self, share: float | str = "1%", clock: Callable[[], float] = time.perf_counter) -> None:
@@ -46,7 +46,7 @@ class Budget:
         if self._began is None:
             self._began = self._clock()
         cost = self._costs.get(task, guess_s)
-        if self.share > 0 and self.spent + cost <= self.share * self.elapsed:
+        if self.share >= 1 or (self.share > 0 and self.spent + cost <= self.share * self.elapsed):
             return True
         self.left_out += 1
         return False

@@ -20,6 +20,8 @@ ACTIVE_VARIANCE = 0.01
 """A unit whose posterior mean varies less than this over the data is inactive (Burda et al. 2016)."""
 LITTLE_NATS = 0.1
 """Mutual information below this is a seventh of one bit: z says nothing of use, in however many dimensions."""
+MUCH_NATS = 1.0
+"""More than an encoder at its start, which maps at random, says by accident."""
 FEW_UNITS = 0.02
 """Share of active units that noise alone may show in a wide latent."""
 SUSPICIOUS, CERTAIN = 4, 8
@@ -110,6 +112,7 @@ class Detector:
     _looks: deque[_Look] = field(default_factory=deque)
     _low: deque[_Look] = field(default_factory=deque)
     _low_since: int = 0
+    _streak: int = 0
     _peak: float = 0.0
 
     def add(self, seen: Posterior) -> Verdict:
@@ -118,10 +121,12 @@ class Detector:
         look = _Look(seen.step, seen.mutual_information, seen.total_kl, spread, seen.gap)
         _push(self._looks, look, self.window)
         if seen.low:
-            if not self._low:
+            if not self._streak:
                 self._low_since = seen.step
+            self._streak += 1
             _push(self._low, look, self.window)
         else:
+            self._streak = 0
             self._low.clear()
         self.verdict = self._judge(seen)
         self._peak = max(self._peak, self._level())
@@ -142,14 +147,13 @@ class Detector:
         return Verdict(State.HEALTHY, None, seen.inactive, _described(seen))
 
     def _judge_low(self, seen: Posterior) -> Verdict:
-        streak = len(self._low)
-        if streak < SUSPICIOUS or _rises(self._low):
-            was = self.verdict.state is State.COLLAPSING and self._peak > LITTLE_NATS
-            if was and not _rises(self._low):  # it has fallen all the way
-                return self._told(State.COLLAPSING, seen, self._low_since, _described(seen))
-            reason = "too early to tell" if streak < SUSPICIOUS else "z says little, and what it says grows"
+        streak = self._streak
+        rises = _rises(self._low)
+        fallen = self._peak > MUCH_NATS and streak > 1  # all that z once said is gone
+        if rises or (streak < SUSPICIOUS and not fallen and self.verdict.state is State.HEALTHY):
+            reason = "z says little, and what it says grows" if rises else "too early to tell"
             return Verdict(State.HEALTHY, None, seen.inactive, f"{reason}: {_described(seen)}")
-        state = State.COLLAPSED if streak >= min(CERTAIN, self.window) else State.COLLAPSING
+        state = State.COLLAPSED if streak >= CERTAIN else State.COLLAPSING
         return self._told(state, seen, self._low_since, _described(seen))
 
     def _told(self, state: State, seen: Posterior, since: int, reason: str) -> Verdict:
@@ -188,7 +192,7 @@ def _rises(looks: Sequence[_Look]) -> bool:
     """Whether what z says grows, in the second half of these looks over the first and in nearly all of them."""
     return any(
         _grows([getattr(each, name) for each in looks], least)
-        for name, least in (("information", 0.02), ("kl", 0.005), ("spread", 0.0005))
+        for name, least in (("information", 0.02), ("kl", 0.001), ("spread", 0.0002))
     )
 
 

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from hotlap.probe import boundary
 from hotlap.watch import latent
 from hotlap.watch.budget import Budget
 from hotlap.watch.collapse import Detector, Posterior, State, Verdict
@@ -32,6 +34,7 @@ ROWS = 256
 """Posteriors of one look. Mutual information shows up to ln(256) = 5.5 nats; small batches are collected until there
 are so many."""
 _SEED = 20
+_FAILED = object()
 _LOOK_S, _GAP_S, _PLOT_S = 0.02, 0.05, 1.5  # assumed until they have been measured
 
 
@@ -88,6 +91,7 @@ class PosteriorMonitor(LightningHooks):
         self._wake = self._every if self.budget.share > 0 else sys.maxsize
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._collecting_since = 0
+        self._failed = False
         self._pending: tuple[int, int, Reading, bool] | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
 
@@ -107,7 +111,10 @@ class PosteriorMonitor(LightningHooks):
         """Call it once a training step with the posterior of the batch; rows first, dimensions last."""
         self._calls += 1
         if self._is_due():
-            self._watch(mu, logvar, decode, self._calls if step is None else step)
+            at = self._calls if step is None else step
+            if self._attempt(self._watch, mu, logvar, decode, at) is _FAILED:
+                self._rows.clear()
+                self._wake = self._calls + self._every
         return self.verdict
 
     def close(self) -> None:
@@ -160,7 +167,8 @@ class PosteriorMonitor(LightningHooks):
         gap = None
         if decode is not None and self.budget.allows("gap", _GAP_S):
             with self.budget.spending("gap"):
-                gap = latent.shuffled_gap(decode, mu.detach(), generator)
+                gap = self._attempt(latent.shuffled_gap, decode, mu.detach(), generator)
+            gap = None if gap is _FAILED else gap
         everything = seen if gap is None else torch.cat([seen, gap.to(seen.device)])
         self._pending = (step, len(means), Reading(everything), gap is not None)
         self._wake = max(self._calls + 1, self._collecting_since + self._every)
@@ -191,6 +199,17 @@ class PosteriorMonitor(LightningHooks):
             self._plotted = self._calls
             with self.budget.spending("plot"):
                 self._records.plot(verdict)
+
+    def _attempt(self, work: Callable[..., Any], *args: Any) -> Any:
+        """A fault of the monitor, or of the decoder that it was given, does not end a training; it is told once."""
+        known = len(boundary.faults)
+        result = boundary.attempt(lambda: (work(*args),))
+        if result is not None:
+            return result[0]
+        if not self._failed and len(boundary.faults) > known:
+            self._failed = True
+            print(f"hotlap: the posterior is not fully watched: {boundary.faults[-1]}", file=sys.stderr)
+        return _FAILED
 
     def _say(self, verdict: Verdict) -> None:
         since = f" since step {verdict.since}" if verdict.state is not State.HEALTHY else ""

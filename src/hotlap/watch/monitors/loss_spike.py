@@ -17,7 +17,7 @@ _TOGETHER = (
 )
 _REFRESH = 4  # blocks after which the limit is computed anew
 _DEVIATIONS = 10.0
-_BEYOND = 3.0
+_BEYOND = 5.0
 """Times the largest excess over the median in the window: losses of small batches have long tails of their own."""
 _SHOWN_FOR = 256  # losses after a spike in which it is still told
 
@@ -31,6 +31,7 @@ class LossSpike:
         self._series = Series()
         self._spikes = self._since_spike = self._high_blocks = self._blocks = 0
         self._bound = math.inf
+        self._was_high = False
         self._worst: float | None = None
         self._at: int | None = None
 
@@ -50,6 +51,7 @@ class LossSpike:
         high = [(step, loss) for step, loss in block if loss > self._bound]
         if high:
             self._note(high)
+        self._was_high = bool(high)
         lasts = len(high) > len(block) // 2
         self._high_blocks = self._high_blocks + 1 if lasts else 0
         # What lasts is the new level in the end, or nothing after it would ever count as usual again.
@@ -65,7 +67,7 @@ class LossSpike:
         return middle + max(_DEVIATIONS * mad(usual), _BEYOND * (max(usual) - middle), least)
 
     def _note(self, high: list[tuple[int, float]]) -> None:
-        if self._at is None or not self._high_blocks:
+        if not self._was_high:
             self._at = high[0][0]
             self._spikes += 1
         self._since_spike = 0
