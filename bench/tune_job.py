@@ -54,7 +54,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--prefetch", type=int)
-    parser.add_argument("--slower", type=float, default=0.0, help="share of a step to waste: a planted slow-down")
+    parser.add_argument(
+        "--slower", type=float, default=0.0, help="share of a step to waste: a planted slow-down"
+    )
     options = parser.parse_args()
     items, rounds, pixels, width, depth, batch = JOBS[options.job]
     torch.manual_seed(0)

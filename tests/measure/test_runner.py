@@ -5,7 +5,7 @@ from __future__ import annotations
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status
 from hotlap.facts.verdict import Sameness
-from hotlap.judge.guard import bitwise, first_difference
+from hotlap.judge.guard import LEAST_SEEDS, bitwise, close, first_difference
 
 GUARD_STEPS = 12
 
@@ -57,3 +57,20 @@ def test_another_seed_trains_another_model_also_where_the_script_seeds(bench):
     runs = [witness(bench("small.py", "seeded"), f"s{seed}", seed) for seed in (0, 1)]
     assert runs[0].losses != runs[1].losses
     assert runs[0].batches != runs[1].batches
+
+
+def test_gradients_that_underflow_in_16_bits_are_no_rounding(bench):
+    """Every loss of the run stays finite and near the script's own: what gives it away is that nothing moves."""
+    base = [witness(bench("small.py"), f"b{seed}", seed) for seed in range(LEAST_SEEDS)]
+    lost = [witness(bench("small.py", "underflows"), f"u{seed}", seed) for seed in range(LEAST_SEEDS)]
+    assert close(base, base, "rounding").sameness is Sameness.SAME
+    found = close(base, lost, "rounding")
+    assert found.sameness is Sameness.DIFFERENT
+    assert "parameters" in found.reason
+
+
+def test_trials_of_one_search_share_what_the_compiler_has_built(bench, tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    bench("tells.py").trial(1, Plan())
+    told = (tmp_path / "search" / "trials" / "1" / "stdout.log").read_text()
+    assert told.strip() == str(tmp_path / "search" / "compiled")

@@ -27,10 +27,16 @@ class GuardRuns:
     knobs: Mapping[str, Knob]
     note: Callable[[str], None]
     made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
+    known: dict[str, Guarded] = field(default_factory=dict)  # by settings
 
     def ask(self, plan: Plan, trial: Trial | None) -> Guarded:
         """By the loosest class of its settings, as they turned out to be in its trial."""
-        numerics = self._loosest(plan, trial)
+        key = key_of(plan.settings)
+        if key not in self.known:
+            self.known[key] = self._judge(plan, self._loosest(plan, trial))
+        return self.known[key]
+
+    def _judge(self, plan: Plan, numerics: Numerics) -> Guarded:
         if numerics is Numerics.BITWISE:
             base = _found([self._witness(Plan(), 0), self._witness(Plan(), 0, "again")])
             other = _found([self._witness(plan, 0)])

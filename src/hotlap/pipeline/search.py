@@ -16,7 +16,7 @@ from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
 from hotlap.judge.gain import LEAST, break_even, gain_of, rule, rule_simpler
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of
-from hotlap.measure.ledger import Ledger, Ruled
+from hotlap.measure.ledger import Ledger, Ruled, key_of
 from hotlap.measure.runner import Bench
 from hotlap.pipeline.concluding import conclude, write_plan_of
 from hotlap.pipeline.guarding import GuardRuns
@@ -115,6 +115,9 @@ class Search:
         self.said.note(f"going on from the ledger: {len(ruled)} verdicts are known")
         self.verdicts = [each.verdict for each in ruled]
         self.tried = {(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts}
+        for each in ruled:
+            if each.verdict.ruling is Ruling.KEEP and each.verdict.guard is not None:
+                self.guard.known[key_of(each.settings)] = each.verdict.guard
         if ruled[-1].settings:
             self.plan = Plan(ruled[-1].settings)
             self._stand(self.plan)

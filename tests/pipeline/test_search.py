@@ -1,0 +1,269 @@
+"""The search as such, beside made-up trials: what is kept, dropped, left out, interrupted and gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pytest
+
+from hotlap.facts.diagnosis import Interval
+from hotlap.facts.job import Job
+from hotlap.facts.plan import Plan
+from hotlap.facts.trial import Figures, Status, Trial
+from hotlap.facts.verdict import Ruling, Sameness
+from hotlap.facts.witness import Witness
+from hotlap.measure.ledger import Ledger
+from hotlap.measure.runner import Screened
+from hotlap.pipeline import search as searching
+from hotlap.pipeline.search import Budget, Said, Search
+from hotlap.ports.knob import Numerics
+from hotlap.propose.search import Candidate, Wish
+from hotlap.seams.catalogue import all_knobs
+from hotlap.seams.plan_file import read_plan
+
+KNOBS = all_knobs()
+SCATTER = (1.0, 1.004, 0.997, 1.002, 0.999)
+
+
+@dataclass
+class World:
+    """How fast the job is under which settings, what becomes of it, and when the user has had enough."""
+
+    speeds: dict = field(default_factory=dict)  # knob to factor; a function of the settings decides alone
+    memory: dict = field(default_factory=dict)
+    dead: tuple = ()
+    idle: tuple = ()
+    wrong: tuple = ()  # settings that train another model
+    interrupt_at: int = 10**6
+    made: list = field(default_factory=list)  # (kind, settings) of every process
+
+    def start(self, kind, settings):
+        self.made.append((kind, dict(settings)))
+        return len(self.made) >= self.interrupt_at
+
+    def speed(self, settings):
+        rate = 100.0 * SCATTER[len(self.made) % len(SCATTER)]
+        if callable(self.speeds):
+            return rate * self.speeds(settings)
+        for key in settings:
+            rate *= self.speeds.get(key, 1.0)
+        return rate
+
+
+@dataclass(frozen=True)
+class FakeBench:
+    world: World
+    folder: object
+    limit_s: float | None = None
+    seconds: float = 1.0
+
+    def trial(self, number, plan, phases=()):
+        interrupted = self.world.start("trial", plan.settings)
+        if interrupted:
+            return Trial(number, plan, Status.INTERRUPTED, 1.0), ()
+        if set(self.world.dead) & set(plan.settings):
+            return Trial(number, plan, Status.DEAD, 1.0, reason="planted"), ()
+        memory = 1 << 30
+        for key in plan.settings:
+            memory = int(memory * self.world.memory.get(key, 1.0))
+        rate = self.world.speed(plan.settings)
+        figures = Figures(rate, "samples", 10.0, 1.0, 8.0, memory, 0.9, 0.0, 1.0, 0.0, 60)
+        stood = tuple(key for key in plan.settings if key not in self.world.idle)
+        refused = {key: "planted" for key in plan.settings if key in self.world.idle}
+        trial = Trial(number, plan, Status.DONE, self.seconds, figures, stood=stood, refused=refused)
+        return trial, (SimpleNamespaceTimeline(),)
+
+    def witness(self, name, plan, steps, seed):
+        interrupted = self.world.start("guard", plan.settings)
+        other = bool(set(self.world.wrong) & set(plan.settings))
+        losses = tuple(2.0 - 0.01 * step + 0.1 * seed + 5.0 * other for step in range(steps))
+        way = tuple((float(step + 1),) for step in range(steps))
+        batches = ("b",) * steps
+        seen = Witness(seed, losses, tuple(range(8, 8 * steps + 1, 8)), batches, (0.0,), way, "p", "g", steps)
+        return (None if interrupted else seen), interrupted
+
+    def screen(self, number, schedule):
+        self.world.start("screen", {})
+        return Screened(Trial(number, Plan(), Status.SCREENED, 5.0), (), (SimpleNamespaceTimeline(),))
+
+
+@dataclass(frozen=True)
+class SimpleNamespaceTimeline:
+    ops: object = None
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """`searched(world, offers)`: a whole search in one folder; the offers stand in for what a diagnosis proposes."""
+    monkeypatch.setattr(searching, "diagnose", lambda *_: None)
+    (tmp_path / "train.py").write_text("")
+    job = Job(("python", "train.py"), str(tmp_path), "train")
+    said = []
+
+    def run(world, offers, *, wish=None, budget=None, seconds=1.0):
+        def offered(_, __, ___, ____, plan, _____, tried):
+            new = [each for each in offers if each.key not in tried and each.knob not in plan.settings]
+            return sorted(new, key=lambda each: -each.promise)
+
+        monkeypatch.setattr(searching, "candidates", offered)
+        bench = FakeBench(world, tmp_path, seconds=seconds)
+        tell = Said(lambda _: None, lambda _: None, said.append)
+        wish = wish or Wish("speed", frozenset(Numerics))
+        host = SimpleNamespace(named="a host")
+        search = Search(bench, Ledger(tmp_path, job), host, KNOBS, wish, budget or Budget(seconds=600), tell)
+        tuning = search.run()
+        return tuning, read_plan(tmp_path / "plan.yaml", KNOBS)
+
+    run.said = said
+    return run
+
+
+def offer(knob, setting, predicted=0.5, beside=None):
+    return Candidate(knob, setting, predicted, Interval(0.0, 1.0), 0.5, beside or {})
+
+
+CACHE, WORKERS = offer("cache-dataset", "memory", 0.9), offer("num-workers", 2, 0.5)
+COMPILE = offer("compile", "default", 0.3)
+
+
+def rulings(tuning):
+    return [(each.knob, each.ruling) for each in tuning.verdicts]
+
+
+def test_what_pays_is_kept_in_order_and_proved(searched):
+    tuning, written = searched(World({"cache-dataset": 2.0, "compile": 1.3}), [COMPILE, CACHE, WORKERS])
+    assert rulings(tuning) == [
+        ("cache-dataset", Ruling.KEEP),
+        ("num-workers", Ruling.DROP),
+        ("compile", Ruling.KEEP),
+    ]
+    assert written.settings == {"cache-dataset": "memory", "compile": "default"}
+    assert tuning.gain.value == pytest.approx(1.6, abs=0.05)
+    assert written.proof.guard == "same"
+    assert tuning.alone["cache-dataset"].value == pytest.approx(1.0, abs=0.05)
+    assert "less than 3 %" in tuning.verdicts[1].reason
+
+
+def test_a_search_goes_on_where_the_last_one_ended(searched):
+    world = World({"cache-dataset": 2.0})
+    searched(world, [CACHE, WORKERS], budget=Budget(trials=3))
+    before = len(world.made)
+    tuning, written = searched(world, [CACHE, WORKERS])
+    assert "1 verdicts are known" in "".join(searched.said)
+    assert rulings(tuning) == [("cache-dataset", Ruling.KEEP), ("num-workers", Ruling.DROP)]
+    assert written.settings == {"cache-dataset": "memory"}
+    assert all(kind != "guard" for kind, _ in world.made[before:])  # what it said is in the ledger
+
+
+def test_for_another_wish_everything_is_tried_anew(searched):
+    world = World({"cache-dataset": 2.0})
+    searched(world, [CACHE])
+    tuning, _ = searched(world, [CACHE], wish=Wish("speed"))
+    assert rulings(tuning) == [("cache-dataset", Ruling.KEEP)]
+    assert len(searched.said) and "going on" not in "".join(searched.said)
+
+
+@pytest.mark.parametrize("at", [8, 9])
+def test_an_interrupt_keeps_the_best_so_far(searched, at):
+    """In a trial (after baseline, duel and three guard runs: the eighth process), and between."""
+    tuning, written = searched(
+        World({"cache-dataset": 2.0, "compile": 1.5}, interrupt_at=at), [CACHE, COMPILE]
+    )
+    assert tuning.ended.startswith("interrupted")
+    assert written.settings == {"cache-dataset": "memory"}
+    assert written.proof is None
+
+
+def test_an_interrupt_in_the_guard_accepts_nothing(searched):
+    tuning, written = searched(World({"cache-dataset": 2.0}, interrupt_at=5), [CACHE])
+    assert tuning.ended.startswith("interrupted")
+    assert (written.settings, tuning.verdicts) == ({}, ())
+
+
+def test_an_interrupt_of_the_baseline_ends_the_search(searched):
+    with pytest.raises(KeyboardInterrupt):
+        searched(World(interrupt_at=1), [CACHE])
+
+
+def test_a_winner_that_does_not_win_again_is_no_winner(searched):
+    """Fast in its duel, then not: the machine had helped it."""
+    world = World()
+    world.speeds = lambda settings: 1.5 if settings and len(world.made) < 8 else 1.0
+    tuning, written = searched(world, [CACHE])
+    assert rulings(tuning) == [("cache-dataset", Ruling.KEEP)]
+    assert written.settings == {}
+    assert "could not be told from the script as it is" in tuning.ended
+    assert tuning.gain is None
+
+
+def test_what_a_later_setting_has_made_needless_is_left_out(searched):
+    world = World(
+        lambda settings: 3.0 if "cache-dataset" in settings else 1.5 if "num-workers" in settings else 1.0
+    )
+    first = replace(WORKERS, predicted=2.0)
+    tuning, written = searched(world, [first, CACHE])
+    assert written.settings == {"cache-dataset": "memory"}
+    assert tuning.verdicts[-1].reason == "the plan is as fast without it by now"
+
+
+def test_a_faster_setting_that_trains_another_model_is_dropped(searched):
+    tuning, written = searched(
+        World({"precision": 3.0}, wrong=("precision",)), [offer("precision", "16-mixed")]
+    )
+    assert written.settings == {}
+    assert tuning.verdicts[0].guard.sameness is Sameness.DIFFERENT
+    assert "the guard says different" in tuning.verdicts[0].reason
+
+
+def test_dead_and_idle_settings_cost_one_trial(searched):
+    world = World({}, dead=("compile",), idle=("num-workers",))
+    tuning, _ = searched(world, [COMPILE, WORKERS])
+    assert [each.reason for each in tuning.verdicts] == [
+        "it cannot act: planted",
+        "the job died: planted",
+    ]
+    assert len(world.made) == 3
+
+
+def test_a_batch_and_its_rate_are_tried_together(searched):
+    batch = offer("batch-size", 64, 0.5, {"scale-lr": "sqrt"})
+    tuning, written = searched(World({"batch-size": 1.4}), [batch])
+    assert written.settings == {"scale-lr": "sqrt", "batch-size": 64}
+    assert tuning.verdicts[0].beside == {"scale-lr": "sqrt"}
+
+
+@pytest.mark.parametrize(("goal", "kept"), [("speed", True), ("balanced", False), ("memory", False)])
+def test_memory_counts_as_the_goal_says(searched, goal, kept):
+    """Three times the memory for half as much speed again."""
+    world = World({"cache-dataset": 1.5}, {"cache-dataset": 3.0})
+    tuning, written = searched(world, [CACHE], wish=Wish(goal, frozenset(Numerics)))
+    assert bool(written.settings) is kept
+    assert tuning.verdicts[0].memory == pytest.approx(2.0, abs=0.01)
+    assert kept or "+200% peak memory" in tuning.verdicts[0].reason
+
+
+def test_for_memory_a_slower_setting_is_kept(searched):
+    world = World({"grad-checkpointing": 0.7}, {"grad-checkpointing": 0.4})
+    wish = Wish("memory", frozenset(Numerics))
+    tuning, written = searched(world, [offer("grad-checkpointing", True)], wish=wish)
+    assert written.settings == {"grad-checkpointing": True}
+    assert tuning.gain.value == pytest.approx(-0.3, abs=0.02)
+
+
+def test_what_needs_more_memory_than_the_limit_is_dropped(searched):
+    world = World({"batch-size": 2.0}, {"batch-size": 2.0})
+    wish = Wish("speed", frozenset(Numerics), memory_limit=3 << 29)
+    tuning, written = searched(world, [offer("batch-size", 64)], wish=wish)
+    assert written.settings == {}
+    assert tuning.verdicts[0].reason == "it needs more memory than the limit"
+
+
+def test_where_start_up_dominates_live_settings_share_a_process(searched):
+    live = [offer("fused-optimizer", "fused", 0.4), WORKERS]
+    world = World({"num-workers": 1.5})
+    searched(world, live, seconds=30.0)
+    assert [kind for kind, _ in world.made[:2]] == ["trial", "screen"]
+    short = World({"num-workers": 1.5})
+    searched(short, live, wish=Wish("speed", frozenset({Numerics.BITWISE, Numerics.ROUNDING})))
+    assert "screen" not in [kind for kind, _ in short.made]
