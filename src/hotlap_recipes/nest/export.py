@@ -26,7 +26,11 @@ from hotlap_recipes.nest import BadInputError
 
 NEMO_CLASS = "nemo.collections.asr.models.ssl_models.EncDecDenoiseMaskedTokenPredModel"
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
-OWN_KEYS = (("quantizer", "search"), ("loss", "frames"))  # of our configs; NeMo's classes do not take them
+OWN_KEYS = (
+    ("quantizer", "search"),
+    ("loss", "frames"),
+    ("optim", "fused"),
+)  # of our configs; NeMo's classes do not take them
 # Ours to NeMo's; each is read in both directions.
 RENAMED = (
     ("encoder.body.", "encoder."),

@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning.pytorch as lightning
 import torch
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import OmegaConf
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
@@ -21,6 +21,11 @@ from hotlap_recipes.nest.manifest import Fault, counted, require_few
 from hotlap_recipes.nest.model import Nest
 
 VALIDATION = 1 << 20  # apart from the seeds of training steps
+
+
+@rank_zero_only
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 class NonFiniteLossError(Exception):
@@ -66,7 +71,11 @@ class NestModule(lightning.LightningModule):
         optim = self._config.model.optim
         learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
-            learned, lr=optim.lr, betas=tuple(optim.betas), weight_decay=optim.weight_decay
+            learned,
+            lr=optim.lr,
+            betas=tuple(optim.betas),
+            weight_decay=optim.weight_decay,
+            fused=optim.fused or None,  # None: torch decides
         )
         warmup = optim.sched.warmup_steps
         if warmup is None:
@@ -126,7 +135,7 @@ class BadClips(lightning.Callback):
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         if self._faults:
             reasons = ", ".join(f"{count} {kind}" for kind, count in counted(self._faults.values()).items())
-            rank_zero_info(f"clips left out while training: {reasons}")
+            say(f"clips left out while training: {reasons}")
 
     def _hear(self, batch: Batch, module: Any) -> None:
         for fault in batch.faults:
@@ -134,7 +143,7 @@ class BadClips(lightning.Callback):
                 raise BadInputError(f"{fault}.", "check that the manifest's files are there and are sounds.")
             if fault.where not in self._faults:
                 self._faults[fault.where] = fault
-                rank_zero_info(f"left out: {fault}")
+                say(f"left out: {fault}")
         if batch.faults:
             faults = [*module.data.survey.faults, *self._faults.values()]
             require_few(faults, self._known, self._config.on_bad_clip, self._config.max_bad_share)
@@ -145,7 +154,8 @@ class Throughput(lightning.Callback):
 
     def __init__(self, sample_rate: int) -> None:
         self._rate = sample_rate
-        self.clips, self.samples, self.padded, self.steps = 0, 0, 0, 0
+        self.clips, self.padded, self.steps = 0, 0, 0
+        self._samples = torch.zeros((), dtype=torch.int64)
         self._began = 0.0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -156,15 +166,18 @@ class Throughput(lightning.Callback):
     ) -> None:
         self.steps += 1
         self.clips += len(batch.lengths)
-        self.samples += int(batch.lengths.sum())
+        self._samples = (
+            self._samples.to(batch.lengths.device) + batch.lengths.sum()
+        )  # a GPU is not waited for
         self.padded += batch.audio.numel()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self.steps:
             seconds = time.perf_counter() - self._began
-            sound = self.samples / self._rate
-            rank_zero_info(
+            samples = int(self._samples)
+            sound = samples / self._rate
+            say(
                 f"trained {self.clips} clips, {sound:.0f} s of sound, in {self.steps} steps and {seconds:.1f} s: "
                 f"{self.clips / seconds:.2f} clips/s, {sound / seconds:.2f} s of sound a second, "
-                f"{1 - self.samples / self.padded:.0%} of what was computed was padding"
+                f"{1 - samples / self.padded:.0%} of what was computed was padding"
             )

@@ -19,12 +19,11 @@ import lightning.pytorch as lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.utilities import rank_zero_info
 from omegaconf import DictConfig, OmegaConf
 
 from hotlap_recipes.nest import BadInputError
 from hotlap_recipes.nest.data import SpeechData
-from hotlap_recipes.nest.module import BadClips, NestModule, NonFiniteLossError, Throughput
+from hotlap_recipes.nest.module import BadClips, NestModule, NonFiniteLossError, Throughput, say
 from hotlap_recipes.nest.settings import check
 
 RESUMED = "resume"  # folder of the checkpoints to go on from
@@ -45,8 +44,8 @@ def main(config: DictConfig) -> None:
 def train(config: DictConfig) -> lightning.Trainer:
     check(config)
     trainer, module, data = build(config)
-    rank_zero_info(data.described())
-    trainer.fit(module, datamodule=data, ckpt_path=checkpoint_to_resume(config), weights_only=True)
+    say(data.described())
+    trainer.fit(module, datamodule=data, ckpt_path=checkpoint_to_resume(config))
     return trainer
 
 
@@ -85,7 +84,7 @@ def trainer_options(config: DictConfig) -> dict[str, Any]:
     if options["sync_batchnorm"] and not gpus:
         options["sync_batchnorm"] = False
         if count > 1:
-            rank_zero_info("sync_batchnorm: torch has none for the CPU; each process has its own statistics")
+            say("sync_batchnorm: torch has none for the CPU; each process has its own statistics")
     options["precision"] = precision(options["precision"], bool(gpus))
     return options
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_module
 
-from hotlap_recipes.nest.encoder import ClearedReLU
+from hotlap_recipes.nest.encoder import ClearedReLU, Dropout
 from hotlap_recipes.nest.export import from_nemo
 from hotlap_recipes.nest.features import MelFeatures, slaney_filters
 from hotlap_recipes.nest.model import BlockMasking, Nest
@@ -130,6 +130,20 @@ def test_the_gradient_of_a_cleared_relu_is_that_of_relu_and_a_mask():
     mask = (torch.arange(5) < lengths[:, None])[:, None, :, None]
     ((before * mask).relu() * weights).sum().backward()
     assert torch.equal(cleared, before.grad)
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    torch.manual_seed(0)
+    dropout, ones = Dropout(0.1), torch.ones(3, 7, 10_001, requires_grad=True)
+    dropped = dropout(ones)
+    assert set(dropped.unique().tolist()) == {0.0, pytest.approx(1 / 0.9)}
+    for lane in range(4):  # of the 64 bits that are drawn at once
+        assert abs(float(dropped.flatten()[lane::4].eq(0).float().mean()) - 0.1) < 0.005
+    assert abs(float(dropped.mean()) - 1) < 0.005
+    dropped.sum().backward()
+    assert torch.equal(ones.grad, dropped.detach()), "what is dropped has no gradient"
+    assert not torch.equal(dropout(ones), dropped)
+    assert dropout.eval()(ones) is ones
 
 
 def test_mel_filters_are_triangles_of_one_area():

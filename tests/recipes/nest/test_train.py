@@ -92,7 +92,7 @@ def test_two_processes_train_packed_speech_by_the_command(speech, tmp_path, run_
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert re.search(r"MEMBER: 2/2", ended.stderr), "both came to the start"
-    assert "sync_batchnorm: torch has none for the CPU" in ended.stderr
+    assert ended.stdout.count("sync_batchnorm: torch has none for the CPU") == 1
     folder = tmp_path / "NEST-FastConformer-SSL"
     (last,) = (folder / "resume").glob("step=*.ckpt")
     saved = torch.load(last, weights_only=True)
@@ -144,16 +144,16 @@ def overrides(folder, tmp_path, *others):
     ],
     ids=["skipped", "too many", "refused", "nothing left", "unknown", "no shards"],
 )  # fmt: skip
-def test_bad_data_are_counted_or_refused(spoiled, tmp_path, monkeypatch, capfd, others, code, words):
+def test_bad_data_are_counted_or_refused(spoiled, tmp_path, monkeypatch, capsys, others, code, words):
     monkeypatch.setattr(sys, "argv", overrides(spoiled, tmp_path, *others))
     ended = None
     try:
         main()
     except SystemExit as exit_:
         ended = exit_.code
-    told = capfd.readouterr().err
+    told = capsys.readouterr()
     assert ended == code, told
-    assert words in told
+    assert words in (told.err if code else told.out)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(composed):
