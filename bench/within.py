@@ -1,6 +1,6 @@
 """What watching costs, within one process: blocks of steps with the probe attached and without take turns.
 
-usage: python bench/within.py [--plan] [--blocks 40] [--steps 60]
+usage: python bench/within.py [--plan] [--blocks 16] [--steps 200]
 With --plan it is not the probe but an empty plan that comes and goes, as `hotlap run` fits it.
 Start-up, memory layout and the mood of the machine are the same for both, so that a few microseconds can be told apart.
 A second pair of blocks, both without the probe, is the A/A control. The parent process that reads the probe's
@@ -29,7 +29,9 @@ from interleave import host_line
 from loop import build
 
 TARGET_US, TARGET_SHARE = 50.0, 0.01
-WARM_UP = 10  # steps of a block: the probe finds the model, the processor its caches
+WARM_UP = (
+    20  # steps of a block: the probe finds the model, the processor its caches; a profile leaves them out too
+)
 
 
 class Loop:
@@ -85,8 +87,8 @@ def block(loop: Loop, steps: int, beside: AbstractContextManager[None]) -> tuple
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=40)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--blocks", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--plan", action="store_true")
     options = parser.parse_args()
     print(host_line())

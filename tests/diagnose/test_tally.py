@@ -137,3 +137,18 @@ def test_recorded_starts_stand_for_those_that_were_not():
 def test_a_tally_of_nothing_is_empty():
     assert tally([]) == {}
     assert Tally().worker(0, 0).busy == 0.0
+
+
+def test_watched_fetches_of_the_main_process_stand_for_those_that_were_not(tape):
+    """Every fourth of eight cheap fetches is watched; between batches 5 ms of training."""
+    tape.fact(marks.LOADER_ID, 0)  # the loader begins
+    for batch in range(8):
+        part = (Kind.FETCH, 6, (Kind.COLLATE, 2)) if batch % 4 == 0 else 8
+        tape.play((Kind.DATA, part))
+        if batch % 4 == 0:
+            tape.fact(marks.ITEMS, 4)
+        tape.fact(marks.LOADER_ID, 0).play(5)
+    worker = tally(tape.raw)[0].worker(0, -1)
+    assert (worker.batches, worker.items) == (8, 32)
+    assert worker.fetch_s == pytest.approx(0.048)
+    assert worker.collate_s == pytest.approx(0.016)

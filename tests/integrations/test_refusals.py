@@ -1,5 +1,6 @@
 """What trainers take, or refuse with a reason, or leave to the seams; the training itself goes on."""
 
+import contextlib
 import gc
 import sys
 import warnings
@@ -84,6 +85,23 @@ def only(fitter):
 
 @pytest.mark.filterwarnings("ignore")
 class TestLightning:
+    @pytest.mark.parametrize("options", [{}, {"strategy": "ddp"}])
+    def test_ranks_are_spawned_instead_of_running_the_script_again(self, fitted, options):
+        fitter = fitted(ddp_spawn=True)
+        trainer = L.Trainer(accelerator="cpu", devices=2, logger=False, **options)
+        assert only(fitter).acts
+        assert trainer.strategy._start_method in ("spawn", "fork") and trainer.strategy.launcher is not None
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [({"devices": 1}, "one rank trains"), ({"devices": 2, "strategy": "fsdp"}, "the strategy fsdp")],
+    )
+    def test_what_cannot_be_spawned_is_left_alone(self, fitted, options, reason):
+        fitter = fitted(ddp_spawn=True)
+        with contextlib.suppress(Exception):  # fsdp wants a GPU
+            L.Trainer(accelerator="cpu", logger=False, **options)
+        assert not only(fitter).acts and reason in only(fitter).reason
+
     def test_manual_optimization_is_left_to_the_step(self, fitted):
         fitter = fitted(accumulate=4)
         module = Net(manual=True)

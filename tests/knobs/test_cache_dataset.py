@@ -210,7 +210,7 @@ def test_the_probe_counts_the_items_of_a_whole_batch():
     BatchedFetch().apply(target, True)
     marks: list[int] = []
     session = SimpleNamespace(append=marks.append, origin=0)
-    collate = worker._ListenedCollate(target.arguments["collate_fn"], session)
+    collate = worker._ListenedCollate(target.arguments["collate_fn"], session, False)
     batch = collate(target.arguments["dataset"].__getitems__([4, 5, 6]))
     assert collate.items == 3 and batch[1].tolist() == [4, 5, 6]
 

@@ -121,6 +121,14 @@ def test_what_hangs_on_workers_is_only_set_with_workers():
         assert not {"persistent-workers", "prefetch-factor"} & set(settings("speed", host))
 
 
+def test_on_windows_the_ranks_of_a_trainer_are_spawned():
+    two = replace(WINDOWS, gpus=(AMPERE, AMPERE), versions={"torch": "2.13", "lightning": "2.5"})
+    numerics = {key: knob.numerics for key, knob in KNOBS.items()}
+    assert propose("balanced", two, numerics).plan.settings["ddp-spawn"] is True
+    for alone in (replace(two, gpus=(AMPERE,)), replace(two, system="Linux"), replace(two, versions={})):
+        assert "ddp-spawn" not in propose("balanced", alone, numerics).plan.settings
+
+
 def test_the_compiler_is_used_as_far_as_gpu_memory_goes():
     modes = {name: settings("speed", host).get("compile") for name, host in HOSTS.items()}
     assert (modes["ampere"], modes["turing"], modes["pascal"]) == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,7 @@ from hotlap.probe.marks import Kind
 
 _FETCH_IN, _FETCH_OUT = marks.enter(Kind.FETCH), marks.leave(Kind.FETCH)
 _COLLATE_IN, _COLLATE_OUT = marks.enter(Kind.COLLATE), marks.leave(Kind.COLLATE)
+_DATA_IN = marks.enter(Kind.DATA)
 
 
 @dataclass
@@ -44,6 +46,17 @@ class Tally:
         waited = self.queued_ns * max(1.0, self.cpu_ns / max(1, self.asked_cpu_ns))
         return min(waited, max(0, self.fetch_ns - self.cpu_ns)) / 1e9
 
+    def stand_for(self, batches: int) -> None:
+        """Of cheap fetches in the main process only some are watched: they stand for all that were delivered."""
+        if not 0 < self.batches < batches:
+            return
+        more = batches / self.batches - 1
+        self.wait_ns = max(0, self.wait_ns - int(more * (self.fetch_ns + self.collate_ns)))
+        self.items += int(more * self.items)
+        self.fetch_ns += int(more * self.fetch_ns)
+        self.collate_ns += int(more * self.collate_ns)
+        self.batches = batches
+
     def worker(self, loader: int, number: int, startup_ns: int = 0) -> Worker:
         return Worker(
             loader=loader,
@@ -63,10 +76,13 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
     """Tallies by loader, of batches begun from `since` on. In a worker no loader is named: its tally is under -1."""
     tallies: dict[int, Tally] = {}
     pending: list[Tally] = []
-    current, collate_in, gap = Tally(), -1, False
+    delivered: Counter[int] = Counter()
+    current, collate_in, gap, asked = Tally(), -1, False, -1
     for mark in raw:
         code, value = mark & 255, mark >> 8
-        if code == _FETCH_IN:
+        if code == _DATA_IN:
+            asked = value
+        elif code == _FETCH_IN:
             current = Tally(first=value)
         elif code == _COLLATE_IN:
             collate_in = value
@@ -87,9 +103,16 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
         elif code == marks.LOADER_ID:
             _book(tallies, value, pending)
             pending = []
+            delivered[value] += asked >= since
+            asked = -1
+        elif code == marks.EXHAUSTED:
+            asked = -1  # the name that follows is that of a loader that begins
         elif code == marks.DROPPED:
-            current, collate_in, gap = Tally(), -1, True
+            current, collate_in, gap, asked = Tally(), -1, True, -1
     _book(tallies, -1, pending)
+    for loader, count in delivered.items():
+        if loader in tallies:
+            tallies[loader].stand_for(count)
     return tallies
 
 

@@ -7,7 +7,8 @@ What is named
 What is not
     Users' callbacks and hooks: their time is `other`, with its lines.
 What is offered
-    To the Trainer: precision, log-every, validate-every, limit-validation and cudnn-benchmark as it is built,
+    To the Trainer: precision, log-every, validate-every, limit-validation, cudnn-benchmark and ddp-spawn as it is
+    built,
     accumulate, checkpoint-every and monitor-budget as `fit` begins, when module and callbacks are known. To Fabric:
     precision. DistributedDataParallel is torch's own there, and so are the knobs for it.
 """
@@ -152,6 +153,7 @@ class Lightning(Integration):
             "validate-every": partial(self._validate_every, arguments),
             "limit-validation": partial(self._limit_validation, arguments),
             "cudnn-benchmark": partial(option, arguments, "benchmark"),
+            "ddp-spawn": partial(_ddp_spawn, arguments),
         }
         seams.trainer(Trainer(self.id, takes))
 
@@ -222,6 +224,15 @@ def _precision(arguments: Arguments, setting: Any) -> Undo:
     if any("Precision" in kind.__name__ for each in given for kind in type(each).__mro__):
         raise CannotActError("the script gives the trainer a precision plugin of its own")
     return option(arguments, "precision", _PRECISIONS[str(setting)])
+
+
+def _ddp_spawn(arguments: Arguments, spawn: bool) -> Undo:
+    strategy = arguments.get("strategy", "auto")
+    if strategy not in ("auto", "ddp", "ddp_spawn"):
+        raise CannotActError(f"the script asks for the strategy {strategy}")
+    if arguments.get("devices", "auto") in (1, "1", [0]):
+        raise CannotActError("one rank trains: there is nobody to start")
+    return option(arguments, "strategy", "ddp_spawn" if spawn else "ddp")
 
 
 def _accumulate(trainer: Any, growth: dict[str, float], times: int) -> Undo:

@@ -7,7 +7,7 @@ found once and then followed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ _MOST_SEARCHES = (
 
 
 class BatchReader:
-    """Facts of the batches of one loader, as (value, code) pairs."""
+    """Writes down the facts of the batches of one loader."""
 
     def __init__(self, loader: int) -> None:
         self.loader = loader
@@ -49,18 +49,18 @@ class BatchReader:
         self.batches = 0
         self._has_tokens = True
 
-    def read(self, batch: Any) -> Iterator[tuple[int, int]]:
-        yield self.loader, marks.LOADER_ID
+    def read(self, batch: Any, append: Callable[[int], None]) -> None:
+        append(self.loader << 8 | marks.LOADER_ID)
         size = self._size(batch)
         if size >= 0:
-            yield size, marks.SAMPLES
+            append(size << 8 | marks.SAMPLES)
         self.batches += 1
         if self._has_tokens and self.batches % _TOKENS_EVERY == 1:
             counted = count_tokens(batch)
             self._has_tokens = counted is not None
             if counted is not None:
-                yield counted[0], marks.TOKENS
-                yield counted[1], marks.PADDED
+                append(counted[0] << 8 | marks.TOKENS)
+                append(counted[1] << 8 | marks.PADDED)
 
     def _size(self, batch: Any) -> int:
         tensor = follow(batch, self._path) if self._path is not None else None

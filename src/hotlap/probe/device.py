@@ -17,6 +17,7 @@ from hotlap.probe.session import Session, now
 
 _MOST_PENDING = 256  # a device that far behind will not be followed further
 _WEIGH_EVERY_NS = 500_000_000
+_LATEST_DEVICE = 8  # steps: a script that has not touched CUDA by then trains on the CPU
 _ANCHOR_WITHIN_NS = 100_000  # an event that completes within this found the device idle
 
 
@@ -80,20 +81,27 @@ def install(session: Session) -> None:
     make_event: Any = torch.cuda.Event
 
     def begin() -> None:
-        if session.device is None and torch.cuda._initialized:  # which asks no driver
+        if torch.cuda._initialized:  # which asks no driver
             capturing = torch.cuda.is_current_stream_capturing
             session.device = DeviceClock(session, lambda: make_event(enable_timing=True), capturing)
+            session.step_ends.append(step_ended)
+            session.backward_begins.append(backward_begins)
 
-    def step_ended() -> None:
-        if session.device is not None:
-            session.device.lap(marks.DEVICE_OPTIMIZER)
-            session.device.drain()
-            session.device.weigh(torch.cuda.memory_allocated, torch.cuda.memory_reserved)
+    def step_ended() -> bool:
+        session.device.lap(marks.DEVICE_OPTIMIZER)
+        session.device.drain()
+        session.device.weigh(torch.cuda.memory_allocated, torch.cuda.memory_reserved)
+        return True
 
-    def step_begins() -> None:
-        begin()
+    def backward_begins(_: Any) -> bool:
+        session.device.lap(marks.DEVICE_FORWARD)
+        return True
+
+    def step_begins() -> bool:
+        if session.device is None:
+            begin()
         if session.device is not None:
             session.device.lap(marks.DEVICE_BACKWARD)
+        return session.device is not None or session.control.steps < _LATEST_DEVICE
 
     session.step_begins.append(step_begins)
-    session.step_ends.append(step_ended)

@@ -24,9 +24,10 @@ from hotlap.probe.runqueue import RunQueue
 from hotlap.probe.ticker import Ticker
 from hotlap.probe.usercode import UserCode
 
-_FIRST_INTERVAL_S = 0.02  # a window of a second or two must give enough samples to name a line
-_LATER_INTERVAL_S = 0.05  # a long run has time; its cost must vanish
-_FIRST_SAMPLES = 1000
+# A window of a second or two must give enough samples to name a line; a long run has time, its cost must vanish. A
+# tick costs 0.1 to 0.2 ms on a virtual machine, most of it outside of Python.
+_FIRST_INTERVAL_S, _FIRST_SAMPLES = 0.02, 64
+_LATER_INTERVAL_S = 0.05
 _HELD_UP = 0.05  # of the time that the training thread may wait for this one to get a core
 _RECONSIDER = 16  # looks
 _FLUSH_EVERY_S = 0.25
@@ -212,12 +213,13 @@ class _Pace:
 
     def looked(self, samples: int) -> None:
         self._looks += 1
-        if self._looks % _RECONSIDER == 0:
+        if samples > _FIRST_SAMPLES:
+            self.interval = _LATER_INTERVAL_S
+        elif self._looks % _RECONSIDER == 0:
             waited = self._queue.waited_ns() or 0
             each_s = (waited - self._waited) / _RECONSIDER / 1e9
             self._waited = waited
-            least = _LATER_INTERVAL_S if samples > _FIRST_SAMPLES else _FIRST_INTERVAL_S
-            self.interval = min(_LATER_INTERVAL_S, max(least, each_s / _HELD_UP))
+            self.interval = min(_LATER_INTERVAL_S, max(_FIRST_INTERVAL_S, each_s / _HELD_UP))
 
     def close(self) -> None:
         self._queue.forget()

@@ -54,8 +54,12 @@ class Session:
             Callable[[], None]
         ] = []  # called before the facts are written, to bring them up to date
         self.first_batch: list[Callable[[], None]] = []  # called once, before the first batch or step
-        self.step_begins: list[Callable[[], None]] = []  # called before each optimizer step, after its end
-        self.step_ends: list[Callable[[], None]] = []
+        # Called before and after each optimizer step, and before each backward pass, until they return False: what
+        # only looks at the first steps costs the others nothing.
+        self.step_begins: list[Callable[[], bool]] = []
+        self.step_ends: list[Callable[[], bool]] = []
+        self.backward_begins: list[Callable[[Any], bool]] = []
+        self.is_worker = False  # of a loader
         self.endings: list[Callable[[], None]] = []  # called when the process is about to end by itself
         self.compile_begins: list[Callable[[], None]] = []  # called before the compiler traces anything
         self.control = Control(folder)
@@ -209,6 +213,11 @@ class Session:
         boundary.faults.clear()
         self.ring.reopen(self.folder / f"{self.pid}.marks")
         self.sampler.reopen(self.folder / f"{self.pid}.samples")
+
+
+def ask(listeners: list[Callable[..., bool]], *args: Any) -> None:
+    """Call each, and keep those that want to be called again."""
+    listeners[:] = [each for each in [*listeners] if boundary.attempt(each, *args)]
 
 
 def _end_with_process(session: Session) -> None:

@@ -24,6 +24,8 @@ def workers(ground: Ground, *, generous: bool = False, spare: bool = False) -> I
             0,
             "Windows starts each worker by importing the script anew: ask for more by --set",
         )
+        if ground.ranks > 1 and ground.frameworks:
+            yield "ddp-spawn", True, "Windows cannot start the ranks by running the script's command again"
         return
     if loader is not None and loader.iterable:
         return  # a stream that does not divide itself would give every row once for each worker

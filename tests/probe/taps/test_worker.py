@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from hotlap.probe import marks
+from hotlap.probe.marks import Kind
+from hotlap.probe.taps import worker
 
 SCRIPT = """
 import json, sys, time
@@ -132,3 +138,14 @@ def test_the_sleeping_lines_are_named(run, timeline):
     fetch, collate = (sum(each[kind] for each in run.printed[:4]) for kind in (0, 1))
     assert lines[0].share == pytest.approx(fetch / (fetch + collate), abs=0.15)
     assert COLLATING in [line.place.line for line in lines[:3]]
+
+
+def test_of_cheap_fetches_in_the_main_process_some_stand_for_all_and_collate_is_put_back(session):
+    worker.install(session)
+    loader = DataLoader(TensorDataset(torch.arange(64)), batch_size=1)
+    iterator = iter(loader)
+    for _ in range(64):
+        next(iterator)
+    fetches = [mark for mark in session.ring.buffer if mark & 255 == marks.enter(Kind.FETCH)]
+    assert 8 <= len(fetches) < 64, "on a busy machine some are dear, and the next is then watched too"
+    assert iterator._dataset_fetcher.collate_fn is loader.collate_fn

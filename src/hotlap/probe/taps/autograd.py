@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ import torch
 from hotlap.probe import boundary, marks
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.marks import Kind
-from hotlap.probe.session import Session
+from hotlap.probe.session import Session, ask, now
+
+_ENTER, _LEAVE = marks.enter(Kind.BACKWARD), marks.leave(Kind.BACKWARD)
 
 
 def install(session: Session, epilogue: Epilogue) -> None:
@@ -22,19 +25,26 @@ def install(session: Session, epilogue: Epilogue) -> None:
 
 
 def _around(session: Session, epilogue: Epilogue, original: Callable[..., Any]) -> Callable[..., Any]:
-    timed = session.timed(Kind.BACKWARD)(original)
-    control, sampler = session.control, session.sampler
+    append, origin, control, sampler = session.append, session.origin, session.control, session.sampler
+    listeners = session.backward_begins
 
     @functools.wraps(original)
     def passed(*args: Any, **kwargs: Any) -> Any:
-        if not control.steps:
+        steps = control.steps
+        if not steps:
             session.train_here()
         if sampler.idle:
             session.start()
-        if session.device is not None:
-            boundary.attempt(session.device.lap, marks.DEVICE_FORWARD)
-        result = timed(*args, **kwargs)
-        if not control.steps:
+        if session.thread != get_ident():
+            return original(*args, **kwargs)
+        if listeners:
+            ask(listeners, args[0] if args else kwargs.get("tensors"))
+        append((now() - origin) << 8 | _ENTER)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            append((now() - origin) << 8 | _LEAVE)
+        if not steps:
             _without_a_step(session, epilogue)
         return result
 

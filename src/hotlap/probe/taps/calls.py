@@ -7,15 +7,13 @@ operator takes that has nothing to compute is measured after the window.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.nn import GELU, LayerNorm, Linear, Module, Sequential
 from torch.nn.modules.module import _has_any_global_hook, register_module_forward_pre_hook
 
-from hotlap.probe import boundary
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.session import Session, now
 
@@ -35,30 +33,26 @@ class CallsTap:
         self._operators = 0
         self._hook: Any = None
 
-    def step_ended(self) -> None:
+    def step_ended(self) -> bool:
         self._steps += 1
         if self._steps == _AFTER and not self._session.facts.get("compiles"):
             self._hook = register_module_forward_pre_hook(self._count)
+            self._session.backward_begins.append(self.backward_begins)
         elif self._steps == _AFTER + _STEPS and self._hook is not None:
             self.stop()
             self._session.note("calls_per_optimizer_step", self._calls / _STEPS)
             self._session.note("operators_per_optimizer_step", self._operators / _STEPS)
+        return self._steps < _AFTER + _STEPS
 
     def stop(self) -> None:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
-    def around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def passed(*args: Any, **kwargs: Any) -> Any:
-            if self._hook is not None:
-                self._operators += (
-                    boundary.attempt(operators_behind, args[0] if args else kwargs["tensors"]) or 0
-                )
-            return original(*args, **kwargs)
-
-        return passed
+    def backward_begins(self, tensors: Any) -> bool:
+        if self._hook is not None:
+            self._operators += operators_behind(tensors)
+        return self._hook is not None
 
     def measure_operator(self) -> None:
         if self._operators and not _hooked():
@@ -113,6 +107,5 @@ def install(session: Session, epilogue: Epilogue) -> None:
     tap = CallsTap(session)
     session.step_ends.append(tap.step_ended)
     session.compile_begins.append(tap.stop)
-    session.wrap(torch.autograd, "backward", tap.around_backward, while_compiling=False)
     epilogue.last_acts.append(tap.measure_operator)
     session.on_detach(tap.stop)

@@ -38,6 +38,8 @@ class LoaderTap:
         self.starts: dict[int, Generations] = {}  # of workers
         self._first_looks: list[dict[str, Any]] = []  # as they were built, before anything was counted
         self.latest = -1  # number of the loader that gave the last batch
+        self._recent: Callable[[], Any] = lambda: None
+        self._recent_reader: BatchReader | None = None
 
     def number(self, loader: Any, place: list[Any] | None = None) -> int:
         known = self.numbers.get(loader)
@@ -64,6 +66,7 @@ class LoaderTap:
         if get_ident() == self.session.thread:
             self.session.fact(number, marks.LOADER_ID)
         self.iterators[iterator] = BatchReader(number)
+        self._recent = lambda: None  # a persistent iterator begins again
         if self.session.feed is not None:
             self.session.feed.opened()
         if number < len(self.portraits):
@@ -78,7 +81,7 @@ class LoaderTap:
         self.portraits[number] |= {"worker_pids": starts.pids, "worker_starts": starts.started}
 
     def delivered(self, iterator: Any, batch: Any) -> None:
-        reader = self.iterators.get(iterator)
+        reader = self._reader(iterator)
         if reader is None:
             return
         self.latest = reader.loader
@@ -86,9 +89,12 @@ class LoaderTap:
             self._met(reader.loader, batch)
         if self.session.feed is not None:
             self.session.feed.gave(reader.loader, batch, iterator)
-        append = self.session.append
-        for value, code in reader.read(batch):
-            append(value << 8 | code)
+        reader.read(batch, self.session.append)
+
+    def _reader(self, iterator: Any) -> BatchReader | None:
+        if self._recent() is not iterator:  # asking the dictionary is dearer
+            self._recent, self._recent_reader = weakref.ref(iterator), self.iterators.get(iterator)
+        return self._recent_reader
 
     def exhausted(self, iterator: Any) -> None:
         reader = self.iterators.get(iterator)

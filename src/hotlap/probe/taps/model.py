@@ -66,12 +66,13 @@ class ModelTap:
             if module is not None and module.__dict__.get(_SLOT) is tap:
                 self.release(module)
 
-    def step_begins(self) -> None:
+    def step_begins(self) -> bool:
         """Look again before the first step, when all wrappers are built, and once more where no root was called."""
         self.steps += 1
         unseen = self.steps == _LAST_SCAN and not any(tap.described for tap in self.taps)
         if self.steps == 1 or (unseen and "framework" not in self.session.facts):
             self.scan()
+        return self.steps < _LAST_SCAN
 
     def describe(self) -> None:
         """The called root with the most parameters is the model."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from hotlap.probe import boundary, marks
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.marks import Kind
 from hotlap.probe.portrait import optimizer_portrait, runtime_portrait
-from hotlap.probe.session import Session, now
+from hotlap.probe.session import Session, ask, now
 
 _ENTER, _LEAVE = marks.enter(Kind.STEP), marks.leave(Kind.STEP)
 _PORTRAIT_STEPS = frozenset({1, 5, 50})
@@ -31,25 +31,20 @@ class OptimizerTap:
         self.session = session
         self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.portraits: list[dict[str, Any]] = []
-        self.made: Counter[int] = Counter()
+        self.made: dict[int, int] = {}
         self.latest = self.before = -1  # the numbers of the last two that stepped
         self._recent: Callable[[], Optimizer | None] = lambda: None
         self._recent_number = -1
         self.open = self.depth = 0  # identity of the optimizer under way, and its steps inside its own step
 
     def number(self, optimizer: Optimizer) -> int:
-        if (
-            self._recent() is not optimizer
-        ):  # most scripts have one optimizer; asking the dictionary is dearer
-            self._recent, self._recent_number = weakref.ref(optimizer), self._look_up(optimizer)
-        return self._recent_number
-
-    def _look_up(self, optimizer: Optimizer) -> int:
         known = self.numbers.get(optimizer)
         if known is None:
             # Not the number of those that are alive: one that has gone would give its number to another.
             known = self.numbers[optimizer] = len(self.portraits)
             self.portraits.append(boundary.attempt(optimizer_portrait, optimizer) or {})
+        # Most scripts have one optimizer; asking the dictionary is dearer.
+        self._recent, self._recent_number = weakref.ref(optimizer), known
         return known
 
     def enters_again(self, optimizer: Optimizer) -> bool:
@@ -60,34 +55,25 @@ class OptimizerTap:
         if self.open == id(optimizer) and _is_inside_own_step(optimizer, sys._getframe(2)):
             self.depth += 1
             return True
-        self.open, self.depth = id(optimizer), 0
         return False
 
     def leaves_again(self, optimizer: Optimizer) -> bool:
-        if self.depth and self.open == id(optimizer):
+        if self.open == id(optimizer):
             self.depth -= 1
             return True
-        self.open = 0
         return False
 
-    @boundary.contained
-    def begins(self) -> None:
-        for listener in self.session.step_begins:
-            listener()
-
-    @boundary.contained
-    def ended(self, optimizer: Optimizer) -> None:
-        number = self.number(optimizer)
-        self.session.fact(number, marks.OPTIMIZER_ID)
-        self.made[number] += 1
+    def count(self, optimizer: Optimizer) -> int:
+        """One more step of this optimizer, whose number is returned."""
+        number = self._recent_number if self._recent() is optimizer else self.number(optimizer)
+        self.made[number] = self.made.get(number, 0) + 1
         self.before, self.latest = self.latest, number
-        steps = self.session.control.steps + 1
-        if steps in _PORTRAIT_STEPS:
-            self.session.facts["runtime"] = runtime = runtime_portrait()
-            if (runtime["world"] or 1) > 1:
-                self.session.fact(runtime["world"], marks.WORLD)
-        for listener in self.session.step_ends:
-            listener()
+        return number
+
+    def describe_runtime(self) -> None:
+        self.session.facts["runtime"] = runtime = runtime_portrait()
+        if (runtime["world"] or 1) > 1:
+            self.session.fact(runtime["world"], marks.WORLD)
 
     def paces(self) -> bool:
         """Whether the step just made ends a step of training, as when marks are folded."""
@@ -129,15 +115,18 @@ def install(session: Session, epilogue: Epilogue) -> None:
 
 def _before(session: Session, tap: OptimizerTap) -> Callable[..., None]:
     append, origin, sampler = session.append, session.origin, session.sampler
-    is_compiling = torch.compiler.is_compiling
+    is_compiling, listeners = torch.compiler.is_compiling, session.step_begins
 
     def step_begins(optimizer: Optimizer, *_: Any) -> None:
-        if is_compiling() or tap.enters_again(optimizer):
+        if is_compiling() or (tap.open and tap.enters_again(optimizer)):
             return
-        session.train_here()
+        tap.open, tap.depth = id(optimizer), 0
+        if session.thread != get_ident():
+            session.train_here()
         if sampler.idle:
             session.start()
-        tap.begins()
+        if listeners:
+            ask(listeners)
         append((now() - origin) << 8 | _ENTER)
 
     return step_begins
@@ -145,14 +134,19 @@ def _before(session: Session, tap: OptimizerTap) -> Callable[..., None]:
 
 def _after(session: Session, tap: OptimizerTap, epilogue: Epilogue) -> Callable[..., None]:
     append, origin, control = session.append, session.origin, session.control
-    is_compiling = torch.compiler.is_compiling
+    is_compiling, listeners = torch.compiler.is_compiling, session.step_ends
 
     def step_ends(optimizer: Optimizer, *_: Any) -> None:
-        if is_compiling() or tap.leaves_again(optimizer):
+        if is_compiling() or (tap.depth and tap.leaves_again(optimizer)):
             return
         append((now() - origin) << 8 | _LEAVE)
-        tap.ended(optimizer)
+        tap.open = 0
+        append((boundary.attempt(tap.count, optimizer) or 0) << 8 | marks.OPTIMIZER_ID)
+        if listeners:
+            ask(listeners)
         done = control.step_made()
+        if control.steps in _PORTRAIT_STEPS:
+            boundary.attempt(tap.describe_runtime)
         if (done or session.feed is not None) and tap.paces():
             _training_step_made(session, epilogue, done)
 

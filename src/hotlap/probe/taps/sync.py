@@ -43,7 +43,7 @@ class SyncTap:
         self.user = UserCode()
         self.places: dict[tuple[str, int, str, str], list[int]] = {}
         self.inside = False
-        self.in_step = 0
+        self._step = self._in_step = 0
 
     def made(self, frame: Any, call: str, spent: int) -> int | None:
         """The number of the place it was made in; None where that is not the user's code."""
@@ -70,8 +70,12 @@ class SyncTap:
         known[2] += spent
         return known[0]
 
-    def step_ended(self) -> None:
-        self.in_step = 0
+    def in_this_step(self) -> int:
+        """Counts a synchronisation, from the last step's end on."""
+        if self._step != self.session.control.steps:
+            self._step, self._in_step = self.session.control.steps, 0
+        self._in_step += 1
+        return self._in_step
 
     def describe(self) -> None:
         self.session.facts["syncs"] = [[*place, *known[1:]] for place, known in list(self.places.items())]
@@ -83,7 +87,6 @@ def install(session: Session) -> None:
         session.wrap(torch.Tensor, name, functools.partial(_around, tap, call), while_compiling=False)
     if torch.cuda.is_available():
         session.wrap(torch.cuda, "synchronize", functools.partial(_around, tap, "cuda.synchronize()"))
-    session.step_ends.append(tap.step_ended)
     session.portraits.append(tap.describe)
 
 
@@ -94,7 +97,6 @@ def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[.
     def waited(*args: Any, **kwargs: Any) -> Any:
         if tap.inside or get_ident() != session.thread:
             return original(*args, **kwargs)
-        tap.in_step += 1
         frame = sys._getframe(1)
         if frame.f_code.co_filename.startswith(_TORCH):
             return original(*args, **kwargs)  # torch looks at a value of its own, such as a step counter
@@ -106,7 +108,7 @@ def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[.
             spent = now() - started
             tap.inside = False
             place = boundary.attempt(tap.made, frame, call, spent)
-            if tap.in_step <= _MOST_PER_STEP:
+            if tap.in_this_step() <= _MOST_PER_STEP:
                 append((started - origin) << 8 | _ENTER)
                 append((started + spent - origin) << 8 | _LEAVE)
                 if place is not None:

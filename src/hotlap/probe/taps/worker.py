@@ -44,10 +44,10 @@ def _around_fetch(session: Session, original: Callable[..., Any]) -> Callable[..
     @functools.wraps(original)
     def fetched(self: Any, index: Any) -> Any:
         nonlocal dear
-        collate = self.collate_fn
-        if type(collate) is not _ListenedCollate:
-            collate = self.collate_fn = _ListenedCollate(collate, session)
-        collate.clocked = clocked = next(numbers) % _CLOCK_EVERY == 0 or dear
+        clocked = next(numbers) % _CLOCK_EVERY == 0 or dear
+        if not clocked and not session.is_worker:
+            return original(self, index)  # on the critical path: those that are watched stand for the others
+        collate = self.collate_fn = _ListenedCollate(self.collate_fn, session, clocked)
         queued = boundary.attempt(queue.waited_ns) if clocked else None
         entered = now()
         append((entered - origin) << 8 | enter)
@@ -57,13 +57,15 @@ def _around_fetch(session: Session, original: Callable[..., Any]) -> Callable[..
         except BaseException:  # the end of a stream too: it brought no batch
             append((now() - origin) << 8 | leave)
             raise
+        finally:
+            self.collate_fn = collate.original
         used = _cpu() - started if clocked else 0
         left = now()
         dear = left - entered > _DEAR_NS
         append((left - origin) << 8 | leave)
         append((collate.items if self.auto_collation else 1) << 8 | marks.ITEMS)
         if clocked:
-            own = max(0, used - collate.take_cpu())
+            own = max(0, used - collate.cpu_ns)
             append(own << 8 | marks.FETCH_CPU)
             if queued is not None:
                 # Items and collating waited for a core in proportion to what they used of it.
@@ -75,30 +77,25 @@ def _around_fetch(session: Session, original: Callable[..., Any]) -> Callable[..
 
 
 class _ListenedCollate:
-    """Marks collate inside a fetch; lives on the fetcher alone, the loader's own collate_fn is untouched."""
+    """Marks collate inside one fetch; stands on the fetcher meanwhile, the loader's own collate_fn is untouched."""
 
-    def __init__(self, collate: Callable[..., Any], session: Session) -> None:
-        self._collate = collate
+    def __init__(self, original: Callable[..., Any], session: Session, clocked: bool) -> None:
+        self.original = original
         self._append, self._origin = session.append, session.origin
-        self._cpu_ns = 0
-        self.items = 1  # of the last batch
-        self.clocked = True  # whether its CPU time is asked for
+        self._clocked = clocked
+        self.cpu_ns = 0
+        self.items = 1
 
     def __call__(self, items: Any) -> Any:
         self.items = len(items) if isinstance(items, Sequence) else 1
         self._append((now() - self._origin) << 8 | _COLLATE_IN)
-        started = _cpu() if self.clocked else 0
+        started = _cpu() if self._clocked else 0
         try:
-            return self._collate(items)
+            return self.original(items)
         finally:
-            if self.clocked:
-                self._cpu_ns += _cpu() - started
+            if self._clocked:
+                self.cpu_ns += _cpu() - started
             self._append((now() - self._origin) << 8 | _COLLATE_OUT)
-
-    def take_cpu(self) -> int:
-        """CPU nanoseconds since this was last asked."""
-        spent, self._cpu_ns = self._cpu_ns, 0
-        return spent
 
 
 def _around_worker(session: Session, original: Callable[..., None]) -> Callable[..., None]:
@@ -110,6 +107,7 @@ def _around_worker(session: Session, original: Callable[..., None]) -> Callable[
         boundary.attempt(_share_budget, session, inspect.signature(original), args, kwargs)
         boundary.attempt(session.sampler.start, session.thread)
         session.facts["role"] = "worker"
+        session.is_worker = True
         session.facts["started_at"] = now() - session.origin
         session.portraits.append(functools.partial(_count_threads, session))
         try:
