@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hotlap.watch.live.told import Told
 
-def progress(journal: Mapping[str, Any], steps: int, rate: float | None) -> dict[str, Any] | None:
+
+def progress(journal: Told, steps: int, rate: float | None) -> dict[str, Any] | None:
     """`done` of `total` optimizer steps, the epoch where that is what is known, and seconds left; None if unknown."""
-    notes = journal.get("notes")
-    if not isinstance(notes, Mapping):
-        return None
+    notes = journal.notes
     total = notes.get("total")
     if isinstance(total, int) and total > 0:
         done = min(steps, total)
@@ -21,8 +21,8 @@ def progress(journal: Mapping[str, Any], steps: int, rate: float | None) -> dict
     batches, begun, at_step = epoch
     passes = notes.get("passes") if isinstance(notes.get("passes"), int) else 1
     total = max(1, batches // max(1, passes or 1))
-    told = journal.get("steps")  # of the same moment as the epoch's beginning
-    done = min(max(0, (told if isinstance(told, int) else steps) - at_step), total)
+    made = steps if journal.steps is None else journal.steps  # of the same moment as the epoch's beginning
+    done = min(max(0, made - at_step), total)
     return {"done": done, "total": total, "epoch": begun, "left_s": _left(total - done, rate)}
 
 

@@ -20,6 +20,7 @@ from hotlap.watch.live.progress import progress
 from hotlap.watch.live.stages import Fold, lately
 from hotlap.watch.live.state import State
 from hotlap.watch.live.tail import Tail
+from hotlap.watch.live.told import Told, is_sound, told
 
 JOURNAL = "*.watch.json"
 PICTURES = (".png",)
@@ -55,12 +56,12 @@ class LiveReader:
         now = time.time()
         recent = self._try(lambda: lately(tail.recent, self._fold), tail.path) if tail else None
         journal = self._journal(tail.pid if tail else None)
-        pid = tail.pid if tail else journal.get("pid") or self._counted()[0]
+        pid = tail.pid if tail else journal.pid or self._counted()[0]
         age = self._age(tail, now)
         alive = pid is not None and not ended and states.is_alive(pid, now - (age or 0.0))
         step_s = recent["step_ms"] / 1e3 if recent else None
         state = State.ENDED if ended else states.state_of(self.run, alive=alive, age_s=age, step_s=step_s)
-        steps = max(tail.steps if tail else 0, journal.get("steps") or 0, self._counted()[1])
+        steps = max(tail.steps if tail else 0, journal.steps or 0, self._counted()[1])
         return {
             "state": str(state),
             "run": str(self.run),
@@ -73,8 +74,8 @@ class LiveReader:
             "usage": self._usage(pid) if alive else None,
             "exit_code": self._exit_code(),
             "progress": progress(journal, steps, recent["steps_per_s"] if recent else None),
-            "monitors": journal.get("monitors", {}),
-            "cost": journal.get("cost"),
+            "monitors": dict(journal.monitors),
+            "cost": journal.cost,
             "pictures": self._pictures(),
             "problems": self._problems[:_MOST_PROBLEMS],
         }
@@ -106,16 +107,28 @@ class LiveReader:
         pid = max(found, key=lambda each: found[each].steps, default=None)
         return (None, 0) if pid is None else (pid, found[pid].steps)
 
-    def _journal(self, pid: int | None) -> Mapping[str, Any]:
+    def _journal(self, pid: int | None) -> Told:
         """Of the process that trains, or of any where that one has none."""
         paths = sorted(runfolder.probe_folder(self.run).glob(JOURNAL))
         own = [path for path in paths if pid is None or path.name.partition(".")[0] == str(pid)]
-        return next((found for path in own or paths if (found := self._mapping(path))), {})
+        return told(next((found for path in own or paths if (found := self._mapping(path))), {}))
 
     def _stored(self) -> dict[str, Any] | None:
         path = self.run / runfolder.LAST_LOOK
         found = self._mapping(path) if path.is_file() else None
-        return dict(found) if found and "steps" in found and "monitors" in found else None
+        if not found:
+            return None
+        if not is_sound(found):
+            self._problem(path, "is no view of a job")
+            return None
+        seen = told(found)
+        own = {
+            "monitors": seen.monitors,
+            "cost": seen.cost,
+            "run": str(self.run),
+            "pictures": self._pictures(),
+        }
+        return {**found, **own}
 
     def _job(self) -> dict[str, Any] | None:
         found = self._mapping(self.run / "job.json")

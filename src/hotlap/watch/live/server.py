@@ -159,7 +159,9 @@ def picture(run: Path, name: str) -> bytes | None:
         )
     except OSError:
         return None
-    with os.fdopen(handle, "rb") as file:
-        facts = os.fstat(file.fileno())
+    try:
+        facts = os.fstat(handle)
         is_plain = stat.S_ISREG(facts.st_mode) and facts.st_size <= _MOST_BYTES
-        return file.read(_MOST_BYTES) if is_plain else None
+        return os.read(handle, _MOST_BYTES) if is_plain else None
+    finally:
+        os.close(handle)
