@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ import pytest
 import torch
 
 from hotlap_recipes.lss_swin.make_nuscenes import VERSION, write_tree
+
+with warnings.catch_warnings():  # of mmengine as it is imported: it asks torch for parts that are to go
+    warnings.simplefilter("ignore")
+    import mmengine.runner  # noqa: F401
 
 SCENES = ("scene-0061", "scene-0553", "scene-0103")
 """Two for training, in two towns and with two cars, and one for validation in the town of the second."""
