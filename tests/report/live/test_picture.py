@@ -32,7 +32,8 @@ def view():
             "p95_ms": 31.0, "stages": {"data": 0.6, "forward": 0.1, "backward": 0.3, "checkpoint": 0.0},
         },
         "drift": {
-            "state": "slower", "since": 900, "now": 50.0, "best": 80.0, "change": -0.375, "series": [[1, 2.0], [2, 4.0]],
+            "state": "slower", "since": 900, "now": 50.0, "best": 80.0, "change": -0.375,
+            "series": [[1, 2.0], [2, 4.0]],
         },
         "usage": {"rss": 2**30, "tree_rss": 2**31, "cpu": 1.0, "workers_cpu": 0.5, "foreign_cpu": 0.25},
         "progress": {"done": 1234, "total": 5000, "epoch": None, "left_s": 75.0},
