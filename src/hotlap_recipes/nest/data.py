@@ -105,10 +105,9 @@ class SpeechData(lightning.LightningDataModule):
             self.sampler = buckets
         return DataLoader(clips, **batches, **self._workers(config))
 
-    def val_dataloader(self) -> DataLoader[Any] | list[Any]:
+    def val_dataloader(self) -> DataLoader[Any]:
         config = self._config.model.validation_ds
-        if self._validation is None:
-            return []
+        assert self._validation is not None
         clips = self._clips("validation_ds", *self._validation)
         rank, world = self._rank()
         if config.bucketing_strategy == "none":

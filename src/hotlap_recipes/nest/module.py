@@ -101,7 +101,10 @@ class NestModule(lightning.LightningModule):
 
     def _seed(self, *place: int) -> None:
         seeds = (self._config.seed, self.global_rank, *place)
-        torch.manual_seed(sum(part * 1_000_003**power for power, part in enumerate(seeds)) % (1 << 63))
+        seed = sum(part * 1_000_003**power for power, part in enumerate(seeds)) % (1 << 63)
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` also looks for every kind of device
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
 
 class Noam:

@@ -60,8 +60,11 @@ def build(config: DictConfig) -> tuple[lightning.Trainer, NestModule, SpeechData
     logger: Any = config.trainer.logger
     if config.exp_manager.create_tensorboard_logger:
         logger = TensorBoardLogger(folder.parent, name=folder.name, version="")
+    options = trainer_options(config.trainer)
+    if not data.validates:
+        options["limit_val_batches"] = 0
     trainer = lightning.Trainer(
-        **trainer_options(config.trainer),
+        **options,
         logger=logger,
         callbacks=callbacks,
         enable_checkpointing=bool(config.exp_manager.create_checkpoint_callback),
