@@ -73,7 +73,7 @@ def grey_and_drivable(item, camera):
     cells = np.floor((ground[near][:, :2] + 50) / 0.5).astype(int)
     drivable = item["target"][1].numpy()[cells[:, 0], cells[:, 1]] > 0
     spread, level = pixels.max(axis=1) - pixels.min(axis=1), pixels.mean(axis=1)
-    painted = (spread < 0.12) & (level > 0.2) & (level < 0.45)
+    painted = (spread < 0.12) & (level > 0.28) & (level < 0.45)
     grass = (pixels[:, 1] > pixels[:, 0] + 0.08) & (pixels[:, 1] > pixels[:, 2] + 0.08)
     ground_colour = painted | grass
     return painted[ground_colour], drivable[ground_colour]

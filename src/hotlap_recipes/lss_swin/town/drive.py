@@ -37,9 +37,9 @@ def drive_through(town: Town, split: str, frames: int, rng: np.random.Generator)
         KEY_FRAME_SECONDS * rng.uniform(6, 9) * (1 + 0.35 * np.sin(np.arange(frames) / 7 + rng.uniform(0, 6)))
     )
     travelled = np.cumsum(pace)
-    path = _smooth(_legs(town, town.quarter(split), travelled[-1] + 40, rng))
+    path = _smooth(_legs(town, town.quarter(split), travelled[-1] + 10, rng))
     direction = np.gradient(path, axis=0)
-    at = np.minimum(np.round(travelled / _STEP).astype(int), len(path) - 1)
+    at = np.round(travelled / _STEP).astype(int)
     yaw = np.arctan2(direction[at, 1], direction[at, 0]) + rng.normal(0, 0.02, frames)
     return Drive(path[at], yaw)
 
@@ -55,7 +55,7 @@ def _legs(town: Town, columns: tuple[Street, ...], metres: float, rng: np.random
         trim = np.sign(ends[1] - ends[0]) * _ROUNDING
         side = -street.lane if town.keeps_left else street.lane
         pieces.append(street.line(ends[0] + trim, ends[1] - trim, side))
-        length += abs(ends[1] - ends[0])
+        length += abs(ends[1] - ends[0]) - 2 * _ROUNDING
         here, there = there, _next(here, there, len(columns), len(town.rows), rng)
     return np.concatenate(pieces)
 

@@ -47,16 +47,20 @@ class Street:
         swayed: Array = self.middle + self.sway * np.sin(along / self.wave + self.phase)
         return swayed
 
+    def places(self, along: Array, offset: float, onward: float = 1.0) -> tuple[Points, Array]:
+        """Points and yaw of who goes along the street or, with `onward` -1, back, `offset` metres to the right."""
+        slope = self.sway / self.wave * np.cos(along / self.wave + self.phase)
+        ahead = np.stack([np.ones_like(slope), slope], axis=-1) / np.hypot(slope, 1.0)[..., None] * onward
+        points = np.stack([along, self.across(along)], axis=-1)
+        if self.axis == 1:
+            points, ahead = np.flip(points, axis=-1), np.flip(ahead, axis=-1)
+        right = np.stack([ahead[..., 1], -ahead[..., 0]], axis=-1)
+        return points + right * offset, np.arctan2(ahead[..., 1], ahead[..., 0])
+
     def line(self, start: float, end: float, offset: float = 0.0, step: float = 2.0) -> Points:
         """Points from `start` to `end`, `offset` metres to the right of who walks that way."""
         along = np.linspace(start, end, max(2, round(abs(end - start) / step) + 1))
-        slope = self.sway / self.wave * np.cos(along / self.wave + self.phase)
-        points = np.stack([along, self.across(along)], axis=1)
-        right = np.stack([slope, -np.ones_like(slope)], axis=1) / np.hypot(slope, 1.0)[:, None]
-        if self.axis == 1:  # x and y change places below, which turns right into left
-            right = -right
-        points = points + right * offset * np.sign(end - start)
-        return points if self.axis == 0 else np.flip(points, axis=1)
+        return self.places(along, offset, float(np.sign(end - start)))[0]
 
     def strip(self, start: float, end: float, left: float, right: float) -> Points:
         """The polygon between two offsets."""

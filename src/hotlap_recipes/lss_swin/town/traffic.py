@@ -97,12 +97,12 @@ def _still(
     rng: np.random.Generator,
 ) -> Thing:
     """Looks along the street, one way or the other."""
-    line = street.line(along, along + 0.5, offset)
-    yaw = np.arctan2(*(line[-1] - line[0])[::-1]) + rng.choice([0, np.pi]) + rng.normal(0, 0.03)
+    place, ahead = street.places(np.array(along), offset)
+    yaw = ahead + rng.choice([0, np.pi]) + rng.normal(0, 0.03)
     size = np.array(SIZES[category]) * rng.uniform(0.9, 1.12, 3)
     return Thing(
         category, attribute, size, _colour(category, rng),
-        np.repeat(line[:1], frames, axis=0), np.full(frames, yaw), np.ones(frames, bool),
+        np.tile(place, (frames, 1)), np.full(frames, yaw), np.ones(frames, bool),
     )  # fmt: skip
 
 
@@ -143,14 +143,10 @@ def _moving(
     rng: np.random.Generator,
 ) -> Thing:
     offset = -street.lane if keeps_left else street.lane
-    ends = [street.line(at, at + 0.5 * side, offset)[[0, -1]] for at in along]
-    position = np.stack([each[0] for each in ends])
-    ahead = np.stack([each[1] - each[0] for each in ends])
+    position, yaw = street.places(along, offset, side)
     attribute = "cycle.with_rider" if kind.endswith("cycle") else "vehicle.moving"
     size = np.array(SIZES[kind]) * rng.uniform(0.9, 1.12, 3)
-    return Thing(
-        kind, attribute, size, _colour(kind, rng), position, np.arctan2(ahead[:, 1], ahead[:, 0]), present
-    )
+    return Thing(kind, attribute, size, _colour(kind, rng), position, yaw, present)
 
 
 def _colour(category: str, rng: np.random.Generator) -> tuple[float, float, float]:
