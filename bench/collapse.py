@@ -1,6 +1,6 @@
 """Is every collapse of a posterior found, and no healthy model called collapsed? Seeded runs of four kinds.
 
-usage: python bench/collapse.py [--seeds 20] [--steps 1200]
+usage: python bench/collapse.py [--seeds 20] [--steps 800] [--only KIND]
 Beside it, on the same figures, a detector that waits for a falling KL, as many monitors are written: collapsed when
 the KL is below a tenth of its highest.
 """
@@ -41,13 +41,14 @@ def judged(kind: Kind, seed: int, steps: int) -> tuple[set[State], State, int | 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--only", choices=[kind.name for kind in KINDS])
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(host_line())
     print(f"{options.seeds} runs of {options.steps} steps each, a look every {EVERY} steps\n")
     print(f"{'training':22} {'found':>7} {'false alarms':>13} {'falling KL found':>17}  last verdicts")
-    for kind in KINDS:
+    for kind in [each for each in KINDS if options.only in (None, each.name)]:
         runs = [judged(kind, seed, options.steps) for seed in range(options.seeds)]
         alarms = sum(bool(told - {State.HEALTHY}) for told, *_ in runs)
         found = sum(last is not State.HEALTHY for _, last, *_ in runs)
