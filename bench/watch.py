@@ -25,7 +25,7 @@ from vae import Vae, rows
 BASE, CONTROL = "no monitor", "no monitor again (A/A)"
 NAIVE_EVERY = 20
 TARGET = 0.01
-BATCH, INPUTS, WIDTH, LATENT = 128, 256, 1024, 256
+BATCH, INPUTS, WIDTH, LATENT = 64, 256, 256, 256
 
 Look = Callable[[Tensor, Tensor, Callable[[Tensor], Tensor]], object]
 
@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--budget", default="1%")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # the other core is the system's: a step of few threads scatters less
     print(host_line())
     loop = Loop()
     with tempfile.TemporaryDirectory() as folder:
