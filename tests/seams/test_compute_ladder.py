@@ -19,15 +19,15 @@ PLANTED = 4  # the call at which the fault comes
 class Faulty(nn.Module):
     """Finite in float32; `fault` says what happens at one call under autocast."""
 
-    def __init__(self, fault):
+    def __init__(self, fault, at=PLANTED):
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4)
-        self.fault, self.calls = fault, 0
+        self.fault, self.calls, self.at = fault, 0, at
 
     def forward(self, x):
         self.calls += 1
         h = self.first(x)
-        if self.calls == PLANTED:
+        if self.calls == self.at:
             h = self.fault(h)
         return self.last(torch.relu(self.norm(h)))
 
@@ -74,6 +74,16 @@ def test_a_fault_in_the_range_of_float16_alone(fit_compute, train):
     assert not broken(done.net), "running averages that the fault broke are put back too"
     assert math.isnan(done.losses[PLANTED - 1]) and all(map(math.isfinite, done.losses[PLANTED:]))
     assert done.losses[-1] < done.losses[0]
+
+
+def test_a_fault_of_the_very_first_step(fit_compute, train):
+    """There is no earlier good state: running averages are put back as they were before it."""
+    fitter = fit_compute(precision="16-mixed")
+    done = train(lambda: Faulty(beyond_float16, at=1), steps=6)
+    assert downs(fitter) == [("16-mixed", "bf16-mixed", 1, 0)]
+    assert fitter.step_downs[0].reason == "the loss is not finite"
+    assert not broken(done.net)
+    assert all(map(math.isfinite, done.losses[1:]))
 
 
 def test_the_same_fault_passes_in_bf16(fit_compute, train):

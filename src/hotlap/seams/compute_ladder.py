@@ -56,6 +56,7 @@ class Ladder:
     def met(self, module: Any, target_of: Callable[[Any], Any]) -> None:
         """A root that settings were given to."""
         self._models.append((weakref.ref(module), target_of))
+        boundary.attempt(self._keeper.met, module)
 
     def step_down(
         self, knob: str, after: Any, reason: str, *, step: int | None = None, lost: int = 0
@@ -121,7 +122,8 @@ class Ladder:
         after = _supported(_LOWER[before], self._live())
         good = self._keeper.good
         self._keeper.forget()
-        broken = good.restore() if good is not None else not finite_parameters(self._live())
+        restored = self._keeper.restore()
+        broken = not finite_parameters(self._live()) if restored is None else restored
         if broken and good is None:
             reason += ", and there was no room to keep an earlier state, so its parameters are not either"
         lost = self._step - good.step if broken and good is not None else 0

@@ -85,8 +85,23 @@ class Keeper:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.good: Snapshot | None = None
         self._waiting: Snapshot | None = None
+        self._untrained: list[_Copy] = []
         self._clock = clock
         self._due = 0.0
+
+    def met(self, module: Any) -> None:
+        """Before its first forward: what the very first loss breaks has no other good state."""
+        if self.good is None:
+            self._untrained += [_Copy(each) for each in module.buffers()]
+
+    def restore(self) -> bool | None:
+        """As `Snapshot.restore`. Without a good state buffers alone come back, as they were at first: None."""
+        if self.good is not None:
+            return self.good.restore()
+        for buffer in self._untrained:
+            if not buffer.is_finite():
+                buffer.put_back()
+        return None
 
     def look(self, modules: list[Any], optimizers: list[Any], step: int) -> None:
         """Called before each step, when its parameters are those that the loss came from."""
@@ -103,6 +118,7 @@ class Keeper:
         """The loss of this step was finite."""
         if self._waiting is not None and self._waiting.step <= step:
             self.good, self._waiting = self._waiting, None
+            self._untrained.clear()
 
     def forget(self) -> None:
         self._waiting = None
