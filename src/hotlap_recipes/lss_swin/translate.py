@@ -105,6 +105,8 @@ def loader(config: Any, split: Literal["train", "val"], say: Say) -> DataLoader[
         sampler=sampler or DefaultSampler(dataset, shuffle=False),
         num_workers=workers,
         pin_memory=data.get("pin_memory", False) and torch.cuda.is_available(),
+        # Of its own: a validation would else draw from the network's, and a resumed run be another one.
+        generator=torch.Generator().manual_seed(config.get("seed") or 0),
         **ahead,
     )
 

@@ -51,8 +51,7 @@ def test_the_naive_configuration_is_told_its_decode_splat_and_evaluation(hotlap,
     )
     view = json.loads((tmp_path / "view.json").read_text())
     found = {finding["cause"]: finding for finding in view["findings"]}
-    assert found["item-cpu-bound"]["where"]["file"].endswith(("dataset.py", "pictures.py")), "decode"
-    assert "pixels" in found["item-cpu-bound"]["where"]["code"]
+    assert found["item-cpu-bound"]["where"]["function"].endswith("full_pixels"), "decode"
     assert found["validation-heavy"]["share"] > 0.1, "evaluation"
     forward = [line for line in view["lines"] if line["of"] == "forward"]
     assert any(line["place"]["file"].endswith("splat.py") for line in forward), "splat"
