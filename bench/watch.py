@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -109,11 +110,12 @@ class Contender:
 
     def __init__(self, name: str, look: Look | None, budget: Budget | None = None) -> None:
         self.name, self.look, self.budget = name, look, budget
+        self.beside: Callable[[], AbstractContextManager[object]] = nullcontext
         self.clock: Clock | None = None
         self.walls: list[float] = []
 
 
-def contenders(budget: str, folder: Path, loop: Loop) -> list[Contender]:
+def contenders(budget: str, folder: Path) -> list[Contender]:
     naive = Contender(f"naive, every {NAIVE_EVERY} steps, plots", Naive(folder))
     found = [Contender(BASE, None)]
     for name in ("PosteriorMonitor", "TrainingMonitor", "both, one budget"):
@@ -121,22 +123,17 @@ def contenders(budget: str, folder: Path, loop: Loop) -> list[Contender]:
         shared = Budget(budget, clock)
         posterior = PosteriorMonitor(budget=shared, folder=folder / name.split()[0].strip(","))
         training = TrainingMonitor(shared, clock)
-        contender = Contender(name, _looking(name, posterior, training, loop), shared)
+        alone = name == "TrainingMonitor"
+        contender = Contender(name, None if alone else _looking(posterior), shared)
         contender.clock = clock
+        if name != "PosteriorMonitor":
+            contender.beside = lambda training=training: training
         found.append(contender)
     return [*found, Contender(CONTROL, None), naive]
 
 
-def _looking(name: str, posterior: PosteriorMonitor, training: TrainingMonitor, loop: Loop) -> Look:
-    parameters = [each for group in loop.optimizer.param_groups for each in group["params"]]
-
-    def look(mu: Tensor, logvar: Tensor, decode: Callable[[Tensor], Tensor]) -> None:
-        if name != "TrainingMonitor":
-            posterior.update(mu, logvar, decode=decode)
-        if name != "PosteriorMonitor":
-            training.step(mu[0, 0], parameters)
-
-    return look
+def _looking(posterior: PosteriorMonitor) -> Look:
+    return lambda mu, logvar, decode: posterior.update(mu, logvar, decode=decode)
 
 
 def block(loop: Loop, contender: Contender, steps: int) -> None:
@@ -144,10 +141,11 @@ def block(loop: Loop, contender: Contender, steps: int) -> None:
         loop.step(None)
     if contender.clock is not None:
         contender.clock.run()
-    began = time.perf_counter()
-    for _ in range(steps):
-        loop.step(contender.look)
-    contender.walls.append((time.perf_counter() - began) / steps * 1e3)
+    with contender.beside():
+        began = time.perf_counter()
+        for _ in range(steps):
+            loop.step(contender.look)
+        contender.walls.append((time.perf_counter() - began) / steps * 1e3)
     if contender.clock is not None:
         contender.clock.stop()
 
@@ -162,7 +160,7 @@ def main() -> None:
     print(host_line())
     loop = Loop()
     with tempfile.TemporaryDirectory() as folder:
-        every = contenders(options.budget, Path(folder), loop)
+        every = contenders(options.budget, Path(folder))
         for turn in range(options.rounds):
             for contender in every if turn % 2 == 0 else reversed(every):
                 block(loop, contender, options.steps)

@@ -18,7 +18,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_S = 120
+PATIENCE_S = 240
 # It trains until the file `stop` is there; its loss is not finite from step 30 on, its posterior is the prior.
 SCRIPT = """
 import math, pathlib, time, torch

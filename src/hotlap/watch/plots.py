@@ -17,16 +17,8 @@ def posterior_figure(history: Sequence[Posterior], verdict: Verdict) -> Any:
 
     figure = Figure(figsize=(10, 6), layout="constrained")
     (information, units), (divergence, variances) = figure.subplots(2, 2)
-    steps = [each.step for each in history]
-    information.plot(steps, [each.mutual_information for each in history], label="mutual information (nats)")
-    information.plot(steps, [each.ceiling for each in history], "k:", linewidth=1, label="ln(rows)")
-    if any(each.gap is not None for each in history):
-        gaps = [float("nan") if each.gap is None else each.gap for each in history]
-        information.plot(steps, gaps, label="loss gap under shuffled z")
-    information.legend(fontsize="small")
-    units.plot(steps, [each.active for each in history], label="active units")
-    units.plot(steps, [each.total_kl for each in history], label="KL (nats)")
-    units.legend(fontsize="small")
+    _draw_information(information, history)
+    _draw_units(units, history)
     last = history[-1]
     divergence.bar(range(len(last.kl)), sorted(last.kl, reverse=True), width=1.0)
     divergence.set_title(f"KL per dimension, sorted, step {last.step}", fontsize="small")
@@ -37,6 +29,27 @@ def posterior_figure(history: Sequence[Posterior], verdict: Verdict) -> Any:
     variances.set_title("variance of the posterior mean, sorted", fontsize="small")
     figure.suptitle(f"{verdict.state}: {verdict.reason}", color=_COLOURS[verdict.state], fontsize="medium")
     return figure
+
+
+def _draw_information(axes: Any, history: Sequence[Posterior]) -> None:
+    steps = [each.step for each in history]
+    axes.plot(steps, [each.mutual_information for each in history], label="mutual information (nats)")
+    axes.plot(steps, [each.ceiling for each in history], "k:", linewidth=1, label="ln(rows)")
+    axes.legend(fontsize="small", loc="lower left")
+    axes.set_ylim(bottom=0.0)
+    seen = [(each.step, each.gap) for each in history if each.gap is not None]
+    if seen:
+        beside = axes.twinx()
+        beside.plot(*zip(*seen, strict=True), color="tab:orange", label="loss gap under shuffled z")
+        beside.legend(fontsize="small", loc="lower right")
+
+
+def _draw_units(axes: Any, history: Sequence[Posterior]) -> None:
+    steps = [each.step for each in history]
+    axes.plot(steps, [each.active for each in history], label="active units")
+    axes.plot(steps, [each.total_kl for each in history], label="KL (nats)")
+    axes.set_ylim(bottom=0.0)
+    axes.legend(fontsize="small")
 
 
 def write_png(figure: Any, path: Path) -> None:
