@@ -152,8 +152,8 @@ def test_a_decoder_that_fails_is_told_once_and_training_goes_on(capsys):
     assert monitor.latest is not None and monitor.latest.gap is None
 
 
-def test_it_survives_pickling():
-    monitor = watching(update_frequency=1, folder="somewhere")
+def test_it_survives_pickling(tmp_path):
+    monitor = watching(update_frequency=1, folder=str(tmp_path))
     again = pickle.loads(pickle.dumps(monitor))
     again.update(torch.randn(256, 4), torch.zeros(256, 4))
     assert isinstance(again, PosteriorMonitor) and again.budget.share == 1.0
