@@ -21,12 +21,12 @@ def test_a_single_core_needs_no_measuring():
 
 
 def test_cores_that_slow_each_other_down_are_worth_less(monkeypatch):
-    monkeypatch.setattr(worth, "_slowest", lambda count: 0.02 if count == 1 else 0.03)
+    monkeypatch.setattr(worth, "slowest", lambda count, _: 0.02 if count == 1 else 0.03)
     assert worth.measured_worth(4) == pytest.approx(2.67)
 
 
 def test_no_process_and_no_open_file_is_left():
     me = psutil.Process()
     before = (me.num_fds(), len(me.children()))
-    worth._slowest(2)
+    worth.slowest(2, worth._work)
     assert (me.num_fds(), len(me.children())) == before

@@ -1,4 +1,4 @@
-"""A comparison as a table for a README, and the gate for CI."""
+"""A comparison as a table for a README, as a report, and the gate for CI."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.report.comparison import comparison_view, markdown, slower_than
+from hotlap.report.renderers.html import Html
+from hotlap.report.renderers.terminal import draw
 
-FIGURES = Figures(1000.0, "samples", 8.0, 2.0, 8.0, 512 << 20, 0.75, 0.0, 1.0, 0.2, 60)
+FIGURES = Figures(1000.0, "samples", 8.0, 2.0, 8.0, 512 << 20, 0.75, 0.0, 1.0, 0.2, 60, 2.0)
 
 
 def trials(rate, count=4):
@@ -28,11 +30,12 @@ def test_the_table_names_its_baseline_its_host_and_its_command():
     table = markdown(view(**{"plan.yaml": (1.5, 1.4, 1.6)})).splitlines()
     assert table[0].startswith("| variant ")
     assert set(table[1]) <= set("|- ")
-    assert "| 1.5 (1.4 to 1.6) " in table[3]
+    assert "| 1.50x (1.40x to 1.60x) " in table[3]
     assert "failed" in table[4]
-    assert table[-1] == (
-        "python train.py on 2 cores, no GPU, in turn, in fresh processes; other processes used up to 0.2 cores."
-    )
+    assert table[6] == "python train.py on 2 cores, no GPU."
+    assert "Other processes used up to 0.20 cores." in table
+    assert table[-1] == "broken failed: boom"
+    assert max(map(len, table)) <= 100
 
 
 def test_columns_line_up():
@@ -46,7 +49,20 @@ def test_what_was_not_measured_is_not_zero():
     assert row["failed"] == "boom"
 
 
+def test_a_step_of_two_batches_waits_half_as_long_for_each():
+    row = view()["variants"][0]
+    assert (row["data_ms"], row["data_ms_per_batch"]) == (2.0, 1.0)
+
+
 def test_the_gate_trips_only_where_it_is_sure_and_enough():
     assert slower_than(view(**{"plan.yaml": (0.9, 0.88, 0.92)}), 0.05) == ["plan.yaml"]
     assert slower_than(view(**{"plan.yaml": (0.9, 0.7, 1.1)}), 0.05) == []
     assert slower_than(view(**{"plan.yaml": (0.97, 0.96, 0.98)}), 0.05) == []
+
+
+def test_the_report_says_it_in_a_sentence():
+    faster = view(**{"plan.yaml": (1.5, 1.4, 1.6)})
+    assert "plan.yaml is 1.50x as fast as none (1.40x to 1.60x)." in draw(faster)
+    assert "show no difference" in draw(view(**{"plan.yaml": (1.01, 0.98, 1.04)}))
+    assert "broken 失败：boom" in draw(faster, "zh")
+    assert "1.50x (1.40x to 1.60x)" in Html().render(faster)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hotlap.pipeline.search import Budget
 
 TRIPPED = 4
-STEPS = 20  # steady ones of a trial, or more where they are short: several trials tell more than a long one
+STEPS = 40  # steady ones of a trial, or more where they are short: several trials tell more than a long one
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _NAME_WIDTH, _RESULT_WIDTH = 30, 50
 

@@ -47,7 +47,7 @@ def commands(folder: Path) -> list[list[str]]:
         *make_data,
         ["hotlap", "profile", "--steps", "20", *_TRAIN],
         ["hotlap", "tune", "--budget", "60s", *_TRAIN],
-        ["hotlap", "compare", "--budget", "8", "none", f"{_TUNED}/plan.yaml", "--", *_TRAIN],
+        ["hotlap", "compare", "--budget", "6", "none", f"{_TUNED}/plan.yaml", "--", *_TRAIN],
         ["hotlap", "report", _TUNED],
     ]
 

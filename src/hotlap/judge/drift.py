@@ -1,9 +1,9 @@
 """Runs of today against runs of another day, which cannot be run in turn: what the machine changed is told apart.
 
 A regression is told only where both say so: the rates as they are, and the rates beside the machine's own pace. A job
-that waits for its disk or its GPU does not follow that pace, and one that computes does; whichever it is, the verdict
-that needs both is not the machine's fault. The price: a regression that hides behind a machine that became faster is
-not told, but the reason says so.
+that waits for its disk or its GPU does not follow that pace, and one that computes does; whichever it is, a verdict
+that needs both is not the machine's fault. It is ruled out where one of them rules it out. The price: a regression that
+hides behind a machine that became faster is not told, but the reason says so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _judged(plain: Ratio, beside: Ratio | None, tolerance: float) -> tuple[Stand
         return Standing.NOT_DECIDED, "the rates are lower, but the machine itself is slower too"
     if any(late):
         return Standing.NOT_DECIDED, "the machine itself is faster than it was, and the job did not follow"
-    if min(each.low for each in ratios) < 1.0 - tolerance:
+    if max(each.low for each in ratios) < 1.0 - tolerance:
         return Standing.NOT_DECIDED, "the runs scatter too much to rule out a regression beyond the tolerance"
     if all(each.low > 1.0 + tolerance for each in ratios):
         return Standing.FASTER, "save a new baseline, so that what was won is not lost unseen"
