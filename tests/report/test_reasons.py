@@ -14,14 +14,14 @@ REASONS = [key for key in texts("en") if key.startswith("reason.")]
 
 
 def filled(key):
-    return ENGLISH(key, {name: "7" for name in fields(texts("en")[key])})
+    return ENGLISH(key, dict.fromkeys(fields(texts("en")[key]), "7"))
 
 
 @pytest.mark.parametrize("key", REASONS)
 def test_every_reason_is_known_in_both_languages(key):
     reason = filled(key)
     assert translated(reason, ENGLISH) == reason
-    assert translated(reason, CHINESE) == CHINESE(key, {name: "7" for name in fields(texts("zh")[key])})
+    assert translated(reason, CHINESE) == CHINESE(key, dict.fromkeys(fields(texts("zh")[key]), "7"))
     assert re.search("[\u4e00-\u9fff]", translated(reason, CHINESE))
 
 
