@@ -41,12 +41,8 @@ _BLOCK_S, _MOST_STEPS = 0.1, 128
 """Steps are looked at in blocks of about so long: what all of them share is paid once, and caches stay the script's."""
 _NORM_EVERY = 10  # steps
 _MOST_PENDING = 8  # figures that a device has not computed yet
-_BLOCK_COST_S, _NORM_S, _JUDGE_S, _TELL_S = (
-    0.0002,
-    0.005,
-    0.01,
-    0.001,
-)  # assumed until they have been measured
+# What tasks may take, until it has been measured.
+_LOOK_S, _NORM_S, _JUDGE_S, _TELL_S = 0.0002, 0.005, 0.01, 0.001
 
 
 class TrainingMonitor:
@@ -117,7 +113,7 @@ class TrainingMonitor:
         self._drift.add(self.steps, now)
         self._block = _block_size(self._block, now - self._began) if self._began else 1
         self._began, self._next_block = now, self.steps + self._block
-        if not self.budget.allows("block", _BLOCK_COST_S):
+        if not self.budget.allows("block", _LOOK_S):
             self._losses.clear()
             return
         with self.budget.spending("block"):
