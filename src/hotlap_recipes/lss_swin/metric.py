@@ -17,6 +17,8 @@ Drawn = tuple[torch.Tensor, torch.Tensor]  # what was drawn and what is there, b
 class MeanIoU(BaseMetric):  # type: ignore[misc]
     """With `pre_eval`, each batch is counted as it comes; without, all maps are kept and counted at the end."""
 
+    default_prefix = ""  # none: the names stand for themselves
+
     def __init__(self, pre_eval: bool = True) -> None:
         super().__init__()
         self.pre_eval = pre_eval

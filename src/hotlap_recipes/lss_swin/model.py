@@ -58,6 +58,11 @@ class ImageEncoder(nn.Module):
             "out_features": read,
         }
         self.backbone = SwinBackbone(SwinConfig(**options))
+        for name, parameter in self.backbone.named_parameters():
+            if name.startswith(
+                "swin.layernorm."
+            ):  # no map is read behind it: DDP would wait for its gradients
+                parameter.requires_grad_(False)
         self.depths = depths
         self.mix = ConvBlock(sum(self.backbone.channels), size.features)
         self.head = nn.Conv2d(size.features, depths + size.features, 1)

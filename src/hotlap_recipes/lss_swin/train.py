@@ -9,6 +9,7 @@ Exit codes: 0 trained, 2 bad input.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,6 +74,11 @@ def choose_gpu(ids: Sequence[int] | None) -> None:
             f"start one process for each: torchrun --nproc_per_node {len(ids)} -m hotlap_recipes.lss_swin.train.",
         )
     if not torch.cuda.is_available():
+        if "LOCAL_RANK" in os.environ:
+            raise BadInputError(
+                "torchrun started this process, and there is no GPU here: mmengine wants one for each process.",
+                "start it with python.",
+            )
         if ids:
             say(f"there is no GPU here: --gpu-ids {ids[0]} is not used, the processor trains.")
         return

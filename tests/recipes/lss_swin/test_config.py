@@ -128,6 +128,15 @@ def test_other_things_that_cannot_be(tmp_path, capsys):
         translate.build_model(load(BASELINE, {"data.image_size": (100, 352), "model.size": "tiny"}))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(monkeypatch, capsys):
+    train.choose_gpu([0])
+    assert capsys.readouterr().out == "there is no GPU here: --gpu-ids 0 is not used, the processor trains.\n"
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(BadInputError, match="torchrun started this process"):
+        train.choose_gpu(None)
+
+
 def test_workers_beyond_the_cores_are_lowered_with_a_message(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     said = []
