@@ -95,7 +95,9 @@ def test_every_state_and_every_word_of_a_monitor_has_its_sentence(lang):
 def test_the_tone_is_that_of_the_gravest(view):
     say = Phrases()
     assert picture(view, say).tone == "critical"
+    assert picture(view, say).alarm.startswith("finite numbers: the loss is not finite since step 1,200")
     del view["monitors"]["not-finite"]
+    assert picture(view, say).alarm == ""
     assert picture(view, say).tone == "good"
     assert picture(view | {"state": "ended"}, say).tone == "none"
     assert picture(view | {"state": "ended", "exit_code": 1}, say).tone == "critical"

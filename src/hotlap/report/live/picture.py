@@ -18,11 +18,15 @@ Row = tuple[str | float, ...]
 
 @dataclass(frozen=True)
 class Picture:
-    """`tone` is good, warning, critical or none; `figures` are (figure, what it is); `speeds` those of a small plot."""
+    """`tone` is good, warning, critical or none; `alarm` what the gravest monitor says, of that tone.
+
+    `figures` are (figure, what it is), `speeds` those of a small plot.
+    """
 
     command: str
     state: str
     tone: str
+    alarm: str
     figures: tuple[tuple[str, str], ...]
     progress: str
     share: float | None
@@ -49,6 +53,7 @@ def picture(view: Mapping[str, Any], say: Phrases) -> Picture:
         command=job.get("shown") or say("live.job_unknown"),
         state=say(f"live.state.{view['state']}", age_s=view.get("age_s"), exit_code=view.get("exit_code")),
         tone=_tone(view),
+        alarm=_alarm(view, say),
         figures=_figures(view, lately, say),
         progress=words,
         share=share,
@@ -64,6 +69,14 @@ def _tone(view: Mapping[str, Any]) -> str:
     own = "critical" if view.get("exit_code") else _TONES.get(view["state"], "none")
     worst = max((_gravity(each) for each in _words(view).values()), default=0)
     return own if own == "critical" or not worst else ("warning", "critical")[worst - 1]
+
+
+def _alarm(view: Mapping[str, Any], say: Phrases) -> str:
+    grave = [each for each in _words(view).items() if _gravity(each[1])]
+    if not grave:
+        return ""
+    name, word = max(grave, key=lambda each: _gravity(each[1]))
+    return f"{_name(name, say)}: {_says(name, word, say)}"
 
 
 def _gravity(word: Mapping[str, Any]) -> int:

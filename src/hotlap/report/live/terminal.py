@@ -26,7 +26,13 @@ def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_
 
 
 def _parts(seen: Picture, say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
-    yield labelled("hotlap", [text(seen.command, "dim", BESIDE), text(seen.state, _TONES[seen.tone], BESIDE)])
+    lines = [
+        text(seen.command, "dim", BESIDE),
+        text(seen.state, "bold" if seen.alarm else _TONES[seen.tone], BESIDE),
+    ]
+    if seen.alarm:
+        lines.append(text(seen.alarm, _TONES[seen.tone], BESIDE))
+    yield labelled("hotlap", lines)
     yield ""
     yield text("   ".join(f"{figure} {label}" for figure, label in seen.figures), "bold")
     bar = "" if seen.share is None else sheet.bar(seen.share, _PROGRESS, ascii_only) + "  "
