@@ -25,8 +25,8 @@ _OURS = re.compile(
     r"control|seen\.jsonl|plan\.json|blocks\.jsonl|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.|watch\.)?json)(\.\d+)?"
 )
 _FACTS = ("job.json", "host.json")
-_RESULTS: tuple[str, ...] = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE, PLAN, APPLIED, CORRECTED)
-_RESULTS += (LAST_LOOK, *_PICTURES)
+_OF_A_PROFILE = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE)
+_RESULTS = (*_OF_A_PROFILE, PLAN, APPLIED, CORRECTED, LAST_LOOK, *_PICTURES)
 
 
 def create_run(name: str, out: str | None) -> Path:
