@@ -1,15 +1,13 @@
 """The recipe seqset_vae: from the naive way to the fast one, what is trained meanwhile, and what guides promise.
 
-usage: python bench/seqset_vae.py DATA speed     hotlap compare: the naive way and `--preset max`
-       python bench/seqset_vae.py DATA guard     do they train the same model? naive, dynamic padding, preset max
-       python bench/seqset_vae.py DATA padding   padding: how much of a batch, and sequences/s of each way
-       python bench/seqset_vae.py DATA guides    each advice of a guide on its own, on the naive way: batch,
-                                                 workers, precision
-       python bench/seqset_vae.py DATA guides2   the same: accumulation, compile, sequence limit
-       python bench/seqset_vae.py DATA monitor   the naive monitor, hotlap.watch and none
-       python bench/seqset_vae.py DATA tune      hotlap tune on the naive way with dynamic padding
+usage: python bench/seqset_vae.py DATA speed      hotlap compare: the naive way and `--preset max`
+       python bench/seqset_vae.py DATA guard      do they train the same model? naive, dynamic padding, preset max
+       python bench/seqset_vae.py DATA ways       each step from one to the other, and monitors, on their own
+       python bench/seqset_vae.py DATA guides     each advice of a guide on its own, on the naive way
+       python bench/seqset_vae.py DATA compiled   the same for compilation
+       python bench/seqset_vae.py DATA tune       hotlap tune on the naive way with dynamic padding
 DATA is made where it is missing (160 subjects to train on, 135 MB). All with `--size small`, on the CPU.
-What needs no second process is counted by CPU time, which other users of the machine disturb less.
+CPU time is that of the training process, without its workers.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -43,16 +42,20 @@ TRAIN = "hotlap_recipes.seqset_vae.train"
 SUBJECTS = (160, 40, 40)
 BATCH, LONGEST = 4, 1000
 GUARD_STEPS = 24
-BATCHES, MONITORED = 10, 40  # that are timed; the naive monitor looks every 20
+BATCHES, MONITORED = 6, 20  # that are timed; the naive monitor looks every 20
+ROUNDS = 3
+ENOUGH_S = 150  # after which no further round begins
 NAIVE = ("--naive",)
 DYNAMIC = ("--naive", "--use_dynamic_padding")
 FAST = ("--preset", "max")
 
-PADDING = {
-    "naive: padded to 1000": NAIVE,
+WAYS = {
+    "naive": NAIVE,
     "dynamic padding": DYNAMIC,
     "and buckets": (*DYNAMIC, "--bucket_by_length"),
     "and packed files": (*DYNAMIC, "--bucket_by_length", "--packed"),
+    "hotlap.watch at 0.2 %": (*NAIVE, "--fast_detection"),
+    "no monitor": (*NAIVE, "--disable_metrics_monitoring"),
 }
 GUIDES: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "naive": (None, ()),
@@ -61,14 +64,11 @@ GUIDES: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "8 workers": ("num-workers", ("--num_workers", "8")),
     "bf16-mixed": ("precision", ("--precision", "bf16-mixed")),
     "accumulation 2": ("accumulate", ("--gradient_accumulation_steps", "2")),
-    "compile": ("compile", ("--compile_model",)),
     "at most 500 sets": ("max-length", ("--max_sequence_length", "500")),
 }
-LATER = ("accumulation 2", "compile", "at most 500 sets")
-MONITORS = {
-    "naive: every 20 steps": NAIVE,
-    "hotlap.watch, 0.2 %": (*NAIVE, "--fast_detection"),
-    "none": (*NAIVE, "--disable_metrics_monitoring"),
+COMPILE: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "naive": (None, ()),
+    "compile": ("compile", ("--compile_model",)),
 }
 
 
@@ -76,27 +76,32 @@ def words(data: Path, options: Sequence[str]) -> list[str]:
     return ["--data_dir", str(data), "--size", "small", *options]
 
 
-def rates(
-    data: Path, ways: dict[str, tuple[str, ...]], batches: int, rounds: int
-) -> dict[str, list[dict[str, float]]]:
-    """Sequences a second of each way, in turn, in fresh processes."""
-    job = str(BENCH / "seqset_job.py")
+def rates(data: Path, ways: dict[str, tuple[str, ...]], batches: int) -> dict[str, list[dict[str, float]]]:
+    """Figures of each way, in turn, in fresh processes; at least two rounds, three where they are quick."""
+    job, began = str(BENCH / "seqset_job.py"), time.monotonic()
     variants = [Variant(name, [PYTHON, job, str(batches), *words(data, way)]) for name, way in ways.items()]
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as folder:
-        return interleave.interleave(variants, rounds, Path(folder))
+        for turn in range(ROUNDS):
+            if turn >= 2 and time.monotonic() - began > ENOUGH_S:
+                break
+            for name, runs in interleave.interleave(variants, 1, Path(folder)).items():
+                figures[name] += runs
+            variants.reverse()
+    return figures
 
 
-def shown(figures: dict[str, list[dict[str, float]]], beside: dict[str, str], head: str, per: str) -> None:
+def shown(figures: dict[str, list[dict[str, float]]], beside: dict[str, str], head: str) -> None:
     first = next(iter(figures))
-    print(f"{'sequences a ' + per:24} {'':9}   ratio (95 %)             {head}")
+    print(f"{'':22} sequences/s   ratio (95 %)              sequences/CPU-s   {head}")
     for name, runs in figures.items():
         if not runs:
-            print(f"{name:24} not measured")
+            print(f"{name:22} not measured")
             continue
-        middle = median(run[per] for run in runs)
-        found = against(figures, first, name, per) if name != first else None
+        found = against(figures, first, name, "second") if name != first else None
         ratio = f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})" if found else "1"
-        print(f"{name:24} {middle:9.2f}   {ratio:22}   {beside.get(name, '')}", flush=True)
+        wall, cpu = (median(run[per] for run in runs) for per in ("second", "CPU-second"))
+        print(f"{name:22} {wall:11.2f}   {ratio:23}   {cpu:15.2f}   {beside.get(name, '')}", flush=True)
 
 
 def speed(data: Path) -> None:
@@ -144,45 +149,36 @@ def _judged(name: str, found: Guarded) -> None:
     print(f"{name:16} {found.sameness.value}: {found.reason}", flush=True)
 
 
-def padding(data: Path) -> None:
+def ways(data: Path) -> None:
     lengths = read_table(data, "train")["sets"].to_list()
     order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(0)).split(BATCH)
+    fixed = padding_waste(lengths, [[index] for index in range(len(lengths))], LONGEST)
     dynamic = padding_waste(lengths, [each.tolist() for each in order])
     buckets = padding_waste(lengths, BucketBatchSampler(lengths, BATCH).batches(0))
-    waste = [
-        padding_waste(lengths, [[index] for index in range(len(lengths))], LONGEST),
-        dynamic,
-        buckets,
-        buckets,
-    ]
-    beside = {name: f"{share:.1%}" for name, share in zip(PADDING, waste, strict=True)}
-    shown(rates(data, PADDING, MONITORED, 2), beside, "padding", "CPU-second")
+    shares = (fixed, dynamic, buckets, buckets, fixed, fixed)
+    beside = {name: f"{share:.1%}" for name, share in zip(WAYS, shares, strict=True)}
+    shown(rates(data, WAYS, MONITORED), beside, "padding")
 
 
 def guides(data: Path) -> None:
-    _guided(data, [name for name in GUIDES if name not in LATER])
+    _guided(data, GUIDES)
 
 
-def guides2(data: Path) -> None:
-    _guided(data, ["naive", *LATER])
+def compiled(data: Path) -> None:
+    _guided(data, COMPILE)
 
 
-def _guided(data: Path, names: Sequence[str]) -> None:
-    knobs = all_knobs()
-    promised = {}
-    for name in names:
-        knob = GUIDES[name][0]
+def _guided(data: Path, advice: dict[str, tuple[str | None, tuple[str, ...]]]) -> None:
+    knobs, promised = all_knobs(), {}
+    for name, (knob, _) in advice.items():
         promise = knobs[knob].promise if knob else None
         promised[name] = f"{promise[0]:+.0%} to {promise[1]:+.0%}" if promise else ""
-    ways = {name: (*NAIVE, *GUIDES[name][1]) for name in names}
-    shown(rates(data, ways, BATCHES, 2), promised, "guides promise", "second")
+    found = rates(data, {name: (*NAIVE, *more) for name, (_, more) in advice.items()}, BATCHES)
+    shown(found, promised, "guides promise")
 
 
-def monitor(data: Path) -> None:
-    shown(rates(data, MONITORS, MONITORED, 2), {}, "", "CPU-second")
-
-
-PARTS = {part.__name__: part for part in (speed, guard, padding, guides, guides2, monitor, tune)}
+PARTS = {part.__name__: part for part in (speed, guard, ways, guides, compiled, tune)}
+PARTS["guides2"] = ways
 
 
 def main() -> None:
