@@ -12,7 +12,7 @@ demo: .venv/.for-demo
 	$(BIN)/hotlap demo
 
 # Tests that measure time have the machine to themselves; the others share its cores.
-TIMELESS := $(addprefix tests/,cost data diagnose facts integrations judge knobs propose recipes report seams stats testing tools)
+TIMELESS := $(addprefix tests/,cost data diagnose facts integrations judge knobs propose recipes report seams stats testing tools watch)
 
 test: lint types chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(TIMELESS)
