@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -78,6 +79,7 @@ class _Told:
 
     def __init__(self, split: str) -> None:
         self._split = split
+        self._what = ""
         self._samples = self._done = 0
 
     def begin(self, what: str, samples: int, done: int) -> None:
@@ -98,10 +100,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cameras", nargs="+", default=list(SIX), metavar="NAME")
     parser.add_argument("--image-size", nargs=2, type=int, default=(128, 352), metavar=("HEIGHT", "WIDTH"))
     parser.add_argument("--decode", default="full", choices=get_args(Decode))
+    for axis, ends in asdict(BevGrid()).items():
+        ends_and_step = ("FROM", "TO", "STEP")
+        parser.add_argument(
+            f"--{axis}", nargs=3, type=float, default=ends, metavar=ends_and_step, help="metres of the grid"
+        )
     options = parser.parse_args(arguments)
     height, width = options.image_size
+    grid = BevGrid(*map(_axis, (options.x, options.y, options.z)))
     for split in options.splits:
-        wanted = Wanted(split, tuple(options.cameras), (height, width), BevGrid(), options.decode)
+        wanted = Wanted(split, tuple(options.cameras), (height, width), grid, options.decode)
         count = pack_split(options.root, options.out, wanted)
         print(f"{count} items of the split {split} are in {options.out / split}")
 

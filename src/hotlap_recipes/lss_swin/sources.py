@@ -149,7 +149,14 @@ def made_as(wanted: Wanted) -> dict[str, object]:
 
 
 def _how_to_pack(folder: str | Path, wanted: Wanted) -> str:
-    return (
-        f"pack them: python -m hotlap_recipes.lss_swin.pack --root ROOT --out {folder} --decode {wanted.decode}, "
-        f"with the same --image-size and --cameras."
-    )
+    """The command, with what is not as it is by default."""
+    usual = Wanted(wanted.split)
+    words = [f"python -m hotlap_recipes.lss_swin.pack --root ROOT --out {folder} --decode {wanted.decode}"]
+    if wanted.image_size != usual.image_size:
+        words.append(f"--image-size {wanted.image_size[0]} {wanted.image_size[1]}")
+    if wanted.cameras != usual.cameras:
+        words.append(f"--cameras {' '.join(wanted.cameras)}")
+    for axis, ends in asdict(wanted.grid).items():
+        if ends != getattr(usual.grid, axis):
+            words.append(f"--{axis} {' '.join(f'{value:g}' for value in ends)}")
+    return f"pack them: {' '.join(words)}"

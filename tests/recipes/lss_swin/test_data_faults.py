@@ -145,6 +145,9 @@ def test_packed_items_of_another_kind_are_refused(tree, tmp_path):
         ({"decode": "full"}, "decode scaled, not full"),
         ({"image_size": (128, 352)}, r"image_size \[64, 176\], not \[128, 352\]"),
         ({"cameras": ("CAM_BACK",)}, "cameras"),
-        ({"grid": BevGrid(x=(0, 50, 0.5))}, "grid"),
+        (
+            {"grid": BevGrid(x=(0, 50, 0.5))},
+            "(?s)grid.*--image-size 64 176 --cameras CAM_FRONT --x 0 50 0.5$",
+        ),
     ):
         refused(message, NuScenesBev, str(tree), "val", **(right | wrong))
