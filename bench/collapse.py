@@ -45,7 +45,6 @@ def main() -> None:
     parser.add_argument("--only", choices=[kind.name for kind in KINDS])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)  # a silent latent is full of them, and they take a hundred times as long
     print(host_line())
     print(f"{options.seeds} runs of {options.steps} steps each, a look every {EVERY} steps\n")
     print(f"{'training':22} {'found':>7} {'false alarms':>13} {'falling KL found':>17}  last verdicts")
