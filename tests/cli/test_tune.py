@@ -12,9 +12,10 @@ import pytest
 
 from hotlap.cli import main
 from hotlap.cli._trials import read_budget
-from hotlap.cli.compare import split
+from hotlap.cli.compare import names, split
 from hotlap.cli.tune import read_bytes
 from hotlap.errors import UsageError
+from hotlap.facts.job import Job
 from hotlap.seams.catalogue import all_knobs
 from hotlap.seams.plan_file import read_plan
 
@@ -79,6 +80,18 @@ def test_plans_and_commands_are_told_apart():
         [["t.py", "--epochs", "1"]],
     )
     assert split(["none", "none", "--", "a.py", "--", "b.py"])[1] == [["a.py"], ["b.py"]]
+
+
+def test_commands_alone_are_compared_as_they_are():
+    assert split(["--", "a.py", "--", "b.py"]) == (["none", "none"], [["a.py"], ["b.py"]])
+
+
+def test_variants_are_named_by_what_tells_them_apart():
+    one, other = (Job(("/usr/bin/python3", name), "/", "x") for name in ("a.py", "b.py"))
+    assert names(["none", "deep/plan.yaml"], [one]) == ["none", "plan.yaml"]
+    assert names(["none", "none"], [one]) == ["none (1)", "none (2)"]
+    assert names(["none", "none"], [one, other]) == ["a.py", "b.py"]
+    assert names(["none", "speed"], [one, other]) == ["a.py", "b.py (speed)"]
 
 
 @pytest.mark.parametrize(

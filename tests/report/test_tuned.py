@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from html import unescape
 
@@ -72,6 +73,7 @@ WRONG = Verdict(
     (0.2, 1.0),
     reason="the guard says different: after 24 steps the parameters are 80% of their way apart",
 )
+NOISE = "the gain cannot be told from noise"
 STAGES = {"data": 700.0, "forward": 40.0, "backward": 55.0, "optimizer": 5.0}
 HOST = Host("Linux 6.1", "AMD EPYC 7B13", 2, 1, 24 << 30, 20 << 30, None, None, "fork")
 PLAN = Plan({"cache-dataset": "memory", "compile": "default"})
@@ -98,8 +100,7 @@ def searched():
             "plan": PLAN,
             "gain": Gain(9.0, Interval(8.0, 10.5), 8),
             "guard": SAME,
-            "verdicts": (CACHED, DROPPED, replace(DROPPED, reason="the gain cannot be told from noise"), COMPILED)
-            + (WRONG,),
+            "verdicts": (CACHED, DROPPED, replace(DROPPED, reason=NOISE), COMPILED, WRONG),
             "alone": {
                 "cache-dataset": Gain(7.1, Interval(6.6, 7.6)),
                 "compile": Gain(0.02, Interval(-0.01, 0.05)),
@@ -137,7 +138,7 @@ def test_an_interrupted_search_claims_no_proof(searched):
 
 def test_the_verdict_of_the_last_try_counts(searched):
     reasons = {each["knob"]: each["reason"] for each in searched()["rejected"]}
-    assert reasons["num-workers"] == "the gain cannot be told from noise"
+    assert reasons["num-workers"] == NOISE
 
 
 def test_throughput_is_the_middle_of_all_trials(searched):
@@ -172,3 +173,20 @@ def test_markdown_and_json(searched):
     assert "| `compile=default` | +15 % | +25 % (+20..+30)" in text
     plain = json.loads(Json().render(searched()))
     assert (plain["schema"], plain["kind"], plain["verdicts"][0]["ruling"]) == (1, "tuning", "keep")
+
+
+def test_a_long_command_can_be_copied_into_a_shell(searched):
+    view = searched()
+    view["job"]["argv"] = ["python", "train.py", "--data", "a b", *["--option=" + "x" * 30] * 4]
+    shown = draw(view)
+    block = shown.split("Next     ")[1].split("hotlap report")[0]
+    words = shlex.split(block.replace("\\\n", ""))  # as a shell joins lines
+    assert words[:4] == ["hotlap", "run", "--plan", ".hotlap/tune/train/plan.yaml"]
+    assert words[4:] == view["job"]["argv"][1:]
+
+
+def test_a_setting_that_was_left_out_in_the_end_is_no_longer_kept(searched):
+    needless = replace(CACHED, ruling=Ruling.DROP, gain=None, reason="the plan is as fast without it by now")
+    view = searched(verdicts=(CACHED, COMPILED, needless))
+    assert [each["knob"] for each in view["ablation"]["settings"]] == ["compile"]
+    assert [each["reason"] for each in view["rejected"]] == [needless.reason]

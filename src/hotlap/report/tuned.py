@@ -78,7 +78,7 @@ def _finished(trials: Sequence[Trial], settings: Mapping[str, Any]) -> Iterable[
 
 def _ablation(tuning: Tuning) -> dict[str, Any]:
     """Each kept setting in the order in which it was accepted, alone, and all together."""
-    kept = [each for each in tuning.verdicts if each.ruling is Ruling.KEEP]
+    kept = [each for each in _last(tuning.verdicts) if each.ruling is Ruling.KEEP]
     guesses = [each.predicted for each in kept if each.predicted is not None]
     complete = bool(kept) and len(guesses) == len(kept)
     return {
@@ -99,9 +99,12 @@ def _alone(verdict: Verdict, tuning: Tuning) -> Any:
 
 
 def _rejected(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """What was not kept; a setting that was tried again, beside others, by its last verdict."""
-    last = {(each.knob, str(each.setting)): each for each in verdicts}
-    return [each for each in last.values() if each.ruling is not Ruling.KEEP]
+    return [each for each in _last(verdicts) if each.ruling is not Ruling.KEEP]
+
+
+def _last(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """One for each setting: what was tried again, beside others, counts by its last verdict."""
+    return list({(each.knob, str(each.setting)): each for each in verdicts}.values())
 
 
 def _stages(trials: Sequence[Trial], settings: Mapping[str, Any]) -> dict[str, float] | None:
