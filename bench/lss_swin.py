@@ -1,10 +1,11 @@
 """lss_swin: from the naive pipeline to the fast one in samples/s, the four configurations, learning, scaled decode.
 
-usage: python bench/lss_swin.py speed|full|configs|learn|decode [--root DIR] [--rounds 3] [--iters 20]
-`speed` changes one part after the other at the tiny size, `full` sets naive beside fast at the base size, `configs` is
-a table by `hotlap compare`. `learn` and `decode` train: IoU of validation beside one constant map and beside swapped
-images, and the seeds' spread beside what scaled decoding changes; what was interrupted goes on where it was. `--root`
-is a tree of make_nuscenes; without one it is rendered first, 400 key frames.
+usage: python bench/lss_swin.py parts|speed|full|configs|learn|decode [--root DIR] [--rounds 3] [--iters 20]
+`parts` is the CPU time of each part, naive and fast, tiny and base. `speed` changes one part after the other at the tiny
+size, `full` sets naive beside fast at the base size, `configs` is a table by `hotlap compare`. `learn` and `decode`
+train: IoU of validation beside one constant map and beside swapped images, and the seeds' spread beside what scaled
+decoding changes; what was interrupted goes on where it was. `--root` is a tree of make_nuscenes; without one it is
+rendered first, 400 key frames.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hotlap_recipes.lss_swin.pack import pack_split
 from hotlap_recipes.lss_swin.sources import Wanted
 from interleave import PYTHON, host_line
 from lss_swin_learn import decode, learn
+from lss_swin_parts import parts as cpu_parts
 
 TRAIN = ("-m", "hotlap_recipes.lss_swin.train")
 NAIVE = "configs/lss_swin_nuscenes_naive.py"
@@ -89,6 +91,10 @@ def speed(options: argparse.Namespace) -> None:
     )
 
 
+def parts(options: argparse.Namespace) -> None:
+    cpu_parts(options, pack_all(options.root, options.root.parent / "packed"))
+
+
 def full(options: argparse.Namespace) -> None:
     packed = pack_all(options.root, options.root.parent / "packed")
     fast = [RARELY, BAGS, SCALED, f"data.packed={packed}"]
@@ -119,8 +125,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = {"speed": speed, "full": full, "configs": configs, "learn": learn, "decode": decode}
-    parser.add_argument("part", choices=parts)
+    kinds = (parts, speed, full, configs, learn, decode)
+    known = {kind.__name__: kind for kind in kinds}
+    parser.add_argument("part", choices=known)
     parser.add_argument("--root", type=Path, default=Path("bench_data/nuscenes"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iters", type=int, default=20)
@@ -131,7 +138,7 @@ def main() -> None:
     if not options.root.is_dir():
         make_nuscenes(["--out", str(options.root)])
     options.root = options.root.resolve()
-    parts[options.part](options)
+    known[options.part](options)
 
 
 if __name__ == "__main__":

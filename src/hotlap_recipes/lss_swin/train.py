@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from mmengine.config import DictAction
-from mmengine.runner import CheckpointLoader, Runner
+from mmengine.runner import CheckpointLoader, Runner, set_random_seed
 
 from hotlap_recipes.lss_swin import BadInputError
 from hotlap_recipes.lss_swin.config import find, load
@@ -54,6 +54,7 @@ def train(options: argparse.Namespace) -> None:
         require_checkpoint(key, config.get(key))
     work_dir = options.work_dir or config.get("work_dir") or f"work_dirs/{find(options.config).stem}"
     CheckpointLoader.register_scheme("", read_checkpoint, force=True)
+    set_random_seed(config.get("seed"))  # the Runner does so after the network has drawn its weights
     Runner(**runner_arguments(config, work_dir, not options.no_validate, say)).train()
 
 

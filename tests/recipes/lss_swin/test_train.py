@@ -64,7 +64,7 @@ def weights(file):
 
 def test_it_learns_from_the_images(run, packed, tree):
     """On its four training frames: a short form of `bench/lss_swin.py learn`, which validates on other streets."""
-    steps, shape = 90, {"data__samples_per_gpu": 4, "optimizer__lr": 5e-3}
+    steps, shape = 110, {"data__samples_per_gpu": 4, "optimizer__lr": 5e-3}
     code, said, folder = run(
         "--no-validate", runner__max_iters=steps, checkpoint_config__interval=steps, **shape
     )
@@ -83,6 +83,9 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(run):
     code, said, whole = run(work="whole", model__drop_path_rate=0.5)
     assert code == 0
     assert said.count("mIoU") == 2, "after two and after four iterations"
+    _, _, again = run("--no-validate", work="again", model__drop_path_rate=0.5)
+    first, second = weights(whole / "iter_2.pth"), weights(again / "iter_2.pth")
+    assert all(torch.equal(first[key], second[key]) for key in first), "a seed is a seed, validated or not"
     code, said, rest = run(
         "--no-validate", "--resume-from", str(whole / "iter_2.pth"), work="rest", model__drop_path_rate=0.5
     )
