@@ -96,7 +96,7 @@ def _nemo_data(data: Path) -> dict[str, object]:
         "max_duration": 60.0,
         "min_duration": 1.0,
         "drop_last": True,
-        "batch_augmentor": dict(config_of([]).batch_augmentor),
+        "batch_augmentor": dict(config_of([]).model.train_ds.batch_augmentor),
     }
 
 

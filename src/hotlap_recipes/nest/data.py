@@ -66,6 +66,16 @@ class Buckets(BucketBatchSampler):
             yield list(batch)
 
 
+class ResumableLoader(DataLoader[Any]):
+    """Lightning asks a loader whether it can go on in mid-epoch. It can: SpeechData keeps the place."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
 class SpeechData(lightning.LightningDataModule):
     """Lightning saves `state_dict` with the weights: how far the epoch has come, in batches."""
 
@@ -103,7 +113,7 @@ class SpeechData(lightning.LightningDataModule):
             buckets.skipped = self._resumed["batches"]
             batches = {"batch_sampler": buckets}
             self.sampler = buckets
-        return DataLoader(clips, **batches, **self._workers(config))
+        return ResumableLoader(clips, **batches, **self._workers(config))
 
     def val_dataloader(self) -> DataLoader[Any]:
         config = self._config.model.validation_ds

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import pickle
 import re
 import sys
 import tarfile
@@ -110,9 +111,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], DictConfig]:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         state = {key.removeprefix("nest."): value for key, value in saved["state_dict"].items()}
         return state, OmegaConf.create(saved["nest_config"]).model
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
+    except (OSError, KeyError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
         raise BadInputError(
-            f"{path} is no checkpoint of this recipe: {error}.", "name one of train's."
+            f"{path} is no checkpoint of this recipe: {reason}.", "name one of train's."
         ) from None
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import soundfile
 
@@ -27,9 +27,8 @@ class Entry:
     shard: int | None = None
 
 
-@dataclass(frozen=True)
-class Fault:
-    """Why a clip or a line cannot be used. `kind` is what faults are counted by."""
+class Fault(NamedTuple):
+    """Why a clip or a line cannot be used. `kind` is what faults are counted by. It travels with the batch."""
 
     where: str
     kind: str
@@ -68,7 +67,8 @@ class Survey:
 
 
 def counted(faults: Iterable[Fault]) -> dict[str, int]:
-    return dict(Counter(fault.kind for fault in faults).most_common())
+    found = Counter(fault.kind for fault in faults)
+    return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
 def examples(faults: Sequence[Fault]) -> str:

@@ -88,9 +88,7 @@ class NestModule(lightning.LightningModule):
 
     def _require_finite(self, loss: Tensor, rate: float) -> None:
         if not loss.isfinite():
-            what = (
-                f"the loss is {float(loss)} at step {self.global_step}, with a learning rate of {rate:.3g}."
-            )
+            what = f"the loss is {float(loss.detach())} at step {self.global_step}, with a learning rate of {rate:.3g}."
             raise NonFiniteLossError(f"{what}\n  -> lower model.optim.lr, or lengthen the warm-up.")
 
     @property

@@ -24,6 +24,15 @@ def speech(tmp_path_factory) -> Path:
     return out
 
 
+@pytest.fixture(scope="session")
+def packed_once(speech, tmp_path_factory) -> Path:
+    """The clips to train on in three shards; to be copied by who damages them."""
+    out = tmp_path_factory.mktemp("shards") / "packed"
+    command = [sys.executable, "-m", "hotlap", "pack", speech / "train_manifest.json", out, "--shards", 3]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    return out
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     """Two threads wait for each other at every operation, for long where another process holds a core."""
