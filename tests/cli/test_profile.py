@@ -227,6 +227,7 @@ def test_the_run_folder_is_where_and_named_as_asked_for(job):
         "log.txt",
         "report.html",
         "timeline.arrow",
+        "watch.json",
     ]
 
 

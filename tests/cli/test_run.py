@@ -160,6 +160,7 @@ def test_the_run_folder_holds_the_job_the_plan_and_what_became_of_it(jobs):
         "job.json",
         "log.txt",
         "plan.yaml",
+        "watch.json",
     ]
     assert yaml.safe_load((run / "plan.yaml").read_text())["settings"] == {"worth": 4, "log-every": 50}
     assert (run / "log.txt").read_text() == ""
