@@ -27,7 +27,7 @@ RESULTS = "comparisons.jsonl"
 
 
 def job(name: str, *words: str) -> Job:
-    return Job((PYTHON, str(BENCH / "tune_job.py"), name, *words), str(BENCH), "job")
+    return Job((PYTHON, str(BENCH / "tune_job.py"), name, "--threads", "1", *words), str(BENCH), "job")
 
 
 def compared(bench: Bench, kind: str) -> dict[str, object]:

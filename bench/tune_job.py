@@ -1,6 +1,6 @@
 """The jobs that plans are searched for: `data`, `compute` and `mixed`, named by what holds their time.
 
-usage: python bench/tune_job.py data|compute|mixed [--epochs 1000] [--workers 0] [--prefetch 2] [--slower 0.05]
+usage: python bench/tune_job.py data|compute|mixed [--epochs 1000] [--workers 0] [--slower 0.05] [--threads 1]
 Written as people write it: one thread of control, one loader, settings as torch has them by default.
 """
 
@@ -57,7 +57,10 @@ def main() -> None:
     parser.add_argument(
         "--slower", type=float, default=0.0, help="share of a step to waste: a planted slow-down"
     )
+    parser.add_argument("--threads", type=int, help="of torch; fewer scatter less on a small machine")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     items, rounds, pixels, width, depth, batch = JOBS[options.job]
     torch.manual_seed(0)
     model = network(width, depth)

@@ -260,7 +260,7 @@ def test_what_needs_more_memory_than_the_limit_is_dropped(searched):
 
 
 def test_where_start_up_dominates_live_settings_share_a_process(searched):
-    live = [offer("fused-optimizer", "fused", 0.4), WORKERS]
+    live = [offer("fused-optimizer", "fused", 0.4), WORKERS, offer("prefetch-factor", 4)]
     world = World({"num-workers": 1.5})
     searched(world, live, seconds=30.0)
     assert [kind for kind, _ in world.made[:2]] == ["trial", "screen"]

@@ -18,7 +18,7 @@ from hotlap.ports.knob import Knob
 from hotlap.propose.search import Candidate, Key, composed
 
 _DOMINATES = 1.0  # times the steady steps: below that a process of its own costs little more
-_LEAST, _MOST = 2, 6  # candidates for one process
+_LEAST, _MOST = 3, 6  # candidates for one process
 
 
 @dataclass
