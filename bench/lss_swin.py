@@ -1,11 +1,11 @@
 """lss_swin: from the naive pipeline to the fast one in samples/s, the four configurations, learning, scaled decode.
 
 usage: python bench/lss_swin.py parts|speed|full|configs|learn|decode [--root DIR] [--rounds 3] [--iters 20]
-`parts` is the CPU time of each part, naive and fast, tiny and base. `speed` changes one part after the other at the tiny
-size, `full` sets naive beside fast at the base size, `configs` is a table by `hotlap compare`. `learn` and `decode`
-train: IoU of validation beside one constant map and beside swapped images, and the seeds' spread beside what scaled
-decoding changes; what was interrupted goes on where it was. `--root` is a tree of make_nuscenes; without one it is
-rendered first, 400 key frames.
+`parts` is the CPU time of each part, naive and fast, tiny and base. `speed` changes one part after the other at the
+tiny size, `full` sets naive beside fast at the base size, `configs` is a table by `hotlap compare`.
+`learn` and `decode` train: IoU of validation beside one constant map and beside swapped images, and the seeds' spread
+beside what scaled decoding changes; what was interrupted goes on where it was.
+`--root` is a tree of make_nuscenes; without one it is rendered first, 400 key frames.
 """
 
 from __future__ import annotations
