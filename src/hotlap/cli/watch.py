@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from hotlap.cli._output import add_json_option, add_language_option, check_json_target, write_json
 from hotlap.cli._stored import add_run_argument
-from hotlap.report.live.terminal import draw
 
 if TYPE_CHECKING:
     from hotlap.watch.live.reader import LiveReader
@@ -46,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(reader: LiveReader, lang: str) -> None:
     from hotlap.report import sheet
+    from hotlap.report.live.terminal import draw
 
     view = reader.look()
     sheet.show(lambda colour, ascii_only: draw(view, lang, colour, ascii_only))
@@ -58,6 +58,7 @@ def _follow(reader: LiveReader, lang: str) -> int:
     from rich.text import Text
 
     from hotlap.report import sheet
+    from hotlap.report.live.terminal import draw
     from hotlap.report.locale import Phrases
 
     keys = Phrases(lang)("live.keys")
