@@ -152,8 +152,9 @@ def make_trainer(options: argparse.Namespace, data: SubjectData) -> lightning.Tr
 
 def make_callbacks(options: argparse.Namespace) -> list[Any]:
     # Said outright: Lightning takes a validation after every batch (1) for one at the end of an epoch (1.0).
-    when = {"save_top_k": 2, "save_on_train_epoch_end": False}
-    best = ModelCheckpoint(monitor="valid/loss", filename="best-{step}", **when)
+    best = ModelCheckpoint(
+        monitor="valid/loss", filename="best-{step}", save_top_k=2, save_on_train_epoch_end=False
+    )
     found: list[Any] = [best, Throughput()]
     if options.mode == "finetune":
         return found
