@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -37,14 +38,14 @@ from hotlap_recipes.seqset_vae.make_data import write_subjects
 from hotlap_recipes.seqset_vae.subjects import read_table
 from interleave import BENCH, PYTHON, Variant, against, host_line
 
-interleave.PATIENCE_S = 200  # a compiler takes long
+interleave.PATIENCE_S = 100  # a compiler takes long
 TRAIN = "hotlap_recipes.seqset_vae.train"
 SUBJECTS = (160, 40, 40)
 BATCH, LONGEST = 4, 1000
 GUARD_STEPS = 24
 BATCHES, MONITORED = 6, 20  # that are timed; the naive monitor looks every 20
 ROUNDS = 3
-ENOUGH_S = 150  # after which no further round begins
+ENOUGH_S = 245  # after which no further run begins
 NAIVE = ("--naive",)
 DYNAMIC = ("--naive", "--use_dynamic_padding")
 FAST = ("--preset", "max")
@@ -77,17 +78,17 @@ def words(data: Path, options: Sequence[str]) -> list[str]:
 
 
 def rates(data: Path, ways: dict[str, tuple[str, ...]], batches: int) -> dict[str, list[dict[str, float]]]:
-    """Figures of each way, in turn, in fresh processes; at least two rounds, three where they are quick."""
+    """Figures of each way, in turn, in fresh processes, as long as there is time."""
     job, began = str(BENCH / "seqset_job.py"), time.monotonic()
     variants = [Variant(name, [PYTHON, job, str(batches), *words(data, way)]) for name, way in ways.items()]
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(ROUNDS):
-            if turn >= 2 and time.monotonic() - began > ENOUGH_S:
-                break
-            for name, runs in interleave.interleave(variants, 1, Path(folder)).items():
-                figures[name] += runs
-            variants.reverse()
+            for variant in variants if turn % 2 == 0 else reversed(variants):
+                started = time.monotonic()
+                if started - began < ENOUGH_S:
+                    figures[variant.name] += interleave.interleave([variant], 1, Path(folder))[variant.name]
+                    print(f"{variant.name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return figures
 
 
