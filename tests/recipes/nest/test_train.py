@@ -62,18 +62,14 @@ def test_the_loss_falls(composed, speech):
     assert found < math.log(256) - 0.15, "better than to guess among 256 codes"
 
 
-def test_two_processes_train_packed_speech_by_the_command(speech, tmp_path, run_script):
-    ended = run_script(
-        "-m", "hotlap", "pack", speech / "train_manifest.json", tmp_path / "packed", "--shards", 2
-    )
-    assert ended.returncode == 0, ended.stderr
+def test_two_processes_train_packed_speech_by_the_command(speech, packed_once, tmp_path, run_script):
     ended = run_script(
         "-m",
         "hotlap_recipes.nest.train",
         "--config-name=nest_fast-conformer_fast",
         "size=tiny",
-        f"model.train_ds.manifest_filepath={tmp_path}/packed/tarred_audio_manifest.json",
-        f"model.train_ds.tarred_audio_filepaths={tmp_path}/packed/audio__OP_0..1_CL_.tar",
+        f"model.train_ds.manifest_filepath={packed_once}/tarred_audio_manifest.json",
+        f"model.train_ds.tarred_audio_filepaths={packed_once}/audio__OP_0..2_CL_.tar",
         "model.train_ds.is_tarred=true",
         "model.train_ds.batch_size=2",
         f"model.train_ds.noise_manifest={speech}/noise_manifest.json",
