@@ -1,4 +1,4 @@
-"""The examples of docs/plans.md run as they stand."""
+"""The examples of docs/plans.md run as they stand; those of docs/ci.md are understood."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hotlap.cli import _split_command, build_parser
+from hotlap.cli.compare import split
 from hotlap.seams.catalogue import all_knobs
 from hotlap.seams.plan_file import plan_of, plan_text
 
@@ -83,3 +85,32 @@ def test_the_commands_run_as_they_stand(folder):
         assert done.returncode == 0, f"{line}\n{done.stderr}"
         if target:
             assert plan_of(yaml.safe_load(done.stdout), all_knobs()).settings
+
+
+CI = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+
+
+def test_the_workflows_are_workflows():
+    workflows = [
+        yaml.safe_load(block)
+        for block in re.findall(r"^```yaml\n(.*?)^```", CI, flags=re.MULTILINE | re.DOTALL)
+    ]
+    assert len(workflows) == 2
+    for workflow in workflows:
+        assert workflow[True], "on: is what YAML 1.1 reads as a truth"
+        steps = workflow["jobs"]["speed"]["steps"]
+        assert all(step.keys() & {"uses", "run"} for step in steps)
+        assert sum("--fail-if-slower" in step.get("run", "") for step in steps) == 1
+
+
+def test_the_commands_of_ci_are_commands():
+    """hotlap's own words are understood; what follows them is the user's."""
+    parser = build_parser()
+    lines = re.findall(r"(?:\$|run:) (hotlap .*)", CI)
+    assert len(lines) >= 5
+    for line in lines:
+        own, rest = _split_command(parser, shlex.split(line.partition(" |")[0])[1:])
+        assert parser.parse_args(own).run is not None
+        assert "train.py" in " ".join(rest)
+        if own[0] == "compare":
+            assert len(split(rest)[1]) == 2
