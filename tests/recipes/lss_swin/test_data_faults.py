@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import shutil
 
 import pytest
-from torch.utils.data import DataLoader
+from torch._utils import ExceptionWrapper
 
 from hotlap_recipes.lss_swin import BadInputError
 from hotlap_recipes.lss_swin.dataset import NuScenesBev
@@ -49,12 +50,13 @@ def test_a_damaged_image_is_named(own_tree, decode):
     assert len(list(data)) == 4
 
 
-def test_a_worker_tells_which_image_is_damaged(own_tree):
-    path = a_picture(own_tree)
-    path.write_bytes(path.read_bytes()[:20_000])
-    data = NuScenesBev(str(own_tree), "train", ["CAM_BACK"], decode="scaled")
-    with pytest.raises(BadInputError, match=re.escape(str(path))):
-        list(DataLoader(data, batch_size=4, num_workers=1))
+def test_the_error_comes_whole_out_of_a_worker_of_a_data_loader():
+    """Which pickles it, or raises its type anew with a text of its own."""
+    error = BadInputError("the image a.jpg cannot be decoded.", "copy the file again.")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    again = ExceptionWrapper((type(error), error, None), where="in DataLoader worker process 0")
+    with pytest.raises(BadInputError, match=r"(?s)worker process 0.*a\.jpg.*copy the file again"):
+        again.reraise()
 
 
 @pytest.mark.parametrize(
