@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from hotlap.ports.knob import Knob
 from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
 
 _ROUNDS = 4  # of a duel at most
+_SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
 _PHASES = ("ops",)  # after the first window: which operators there are decides what knobs have to offer
 _CONCLUSION = 4  # trials that the proof of a plan takes
 INTERRUPTED = "interrupted: the best so far is kept"
@@ -80,8 +81,7 @@ class Search:
 
     def run(self) -> Tuning:
         try:
-            self._baseline()
-            self._go_on_from_ledger()
+            self._begin()
             self._explore()
             self._leave_out_what_is_idle()
         except InterruptedSearch:
@@ -90,11 +90,20 @@ class Search:
             raise KeyboardInterrupt
         return conclude(self)
 
-    def _baseline(self) -> None:
-        self._stand(Plan())
-        assert self.best is not None
-        self.base = self.best.figures
-        self.bench = replace(self.bench, limit_s=max(20.0, self.best.seconds))
+    def _begin(self) -> None:
+        """With the script as it is, or where the last search for the same wish has left off."""
+        ruled = [each for each in self.ledger.ruled if each.wish == self.wish.words]
+        self._go_on(ruled)
+        known = self.ledger.of(Plan()) if self.plan.settings else []
+        if known:
+            self.base = known[-1].figures
+        else:
+            self._stand(Plan())
+            self.base = self.best.figures if self.best else None
+        if self.plan.settings:
+            self._stand(self.plan)
+        longest = max((trial.seconds for trial in self.ledger.of(Plan())), default=0.0)
+        self.bench = replace(self.bench, limit_s=max(_SHORTEST_LIMIT_S, longest))
         self.guard.bench = self.bench
 
     def _stand(self, plan: Plan) -> None:
@@ -107,20 +116,17 @@ class Search:
             )
         self.best, self.seen = trial, seen
 
-    def _go_on_from_ledger(self) -> None:
-        """What was ruled for the same wish is not tried again."""
-        ruled = [each for each in self.ledger.ruled if each.wish == self.wish.words]
+    def _go_on(self, ruled: Sequence[Ruled]) -> None:
+        """What was ruled is not tried again, and what the guard has said is known."""
         if not ruled:
             return
         self.said.note(f"going on from the ledger: {len(ruled)} verdicts are known")
         self.verdicts = [each.verdict for each in ruled]
         self.tried = {(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts}
+        self.plan = Plan(ruled[-1].settings)
         for each in ruled:
             if each.verdict.ruling is Ruling.KEEP and each.verdict.guard is not None:
                 self.guard.known[key_of(each.settings)] = each.verdict.guard
-        if ruled[-1].settings:
-            self.plan = Plan(ruled[-1].settings)
-            self._stand(self.plan)
 
     def _explore(self) -> None:
         while True:
