@@ -62,6 +62,7 @@ def in_turn(variants: dict[str, list[str]], always: Sequence[str], rounds: int) 
         for turn in range(rounds):
             for name in variants if turn % 2 == 0 else [*reversed(variants)]:
                 seen[name].append(rate([*always, *variants[name]], Path(folder)))
+                print(f"run {turn + 1}, {name}: {seen[name][-1]:.2f} samples/s", file=sys.stderr, flush=True)
     return {name: statistics.median(rates) for name, rates in seen.items()}
 
 
