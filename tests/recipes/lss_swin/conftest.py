@@ -28,6 +28,7 @@ SAMPLES = 2
 def tree(tmp_path_factory) -> Path:
     """Four key frames for training and two for validation."""
     root = tmp_path_factory.mktemp("nuscenes")
+    cv2.setNumThreads(1)  # this comes before `one_thread`
     write_tree(root, SCENES, SAMPLES)
     return root
 
