@@ -54,6 +54,12 @@ def test_a_step_of_two_batches_waits_half_as_long_for_each():
     assert (row["data_ms"], row["data_ms_per_batch"]) == (2.0, 1.0)
 
 
+def test_a_gpu_that_was_measured_is_shown_beside():
+    runs = {"none": [Trial(1, Plan(), Status.DONE, 3.0, replace(FIGURES, gpu_busy=0.4))]}
+    assert "| 75 %, GPU 40 % |" in markdown(comparison_view("1 GPU", "python train.py", runs, {}))
+    assert "GPU" not in markdown(view()).replace("no GPU", "")
+
+
 def test_the_gate_trips_only_where_it_is_sure_and_enough():
     assert slower_than(view(**{"plan.yaml": (0.9, 0.88, 0.92)}), 0.05) == ["plan.yaml"]
     assert slower_than(view(**{"plan.yaml": (0.9, 0.7, 1.1)}), 0.05) == []

@@ -18,7 +18,7 @@ CHINESE = re.compile("[\u4e00-\u9fff]")
 SAME = re.compile(
     r"knob\.|column\.rank|host\.(cpu|gpu|shm|cpu_formats|gpu_figures|storage_figures)$|word\.(shm|foreach)|section\.cpu$"
     r"|html\.(axis_memory|cpu_iowait|tokens_per_s)|verdict\.(also_one|without_share)|workers\.of_loader|lines\.through"
-    r"|tuned\.guard$|checked\.why$"
+    r"|tuned\.guard$|checked\.why$|compared\.busy$"
 )
 
 

@@ -47,6 +47,7 @@ class Figures:
     foreign_cores: float | None  # in use by others meanwhile
     steps: int
     batches_per_step: float | None = None  # several where gradients are accumulated
+    gpu_busy: float | None = None  # as the driver counts it, 0 to 1
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def figures_of(timeline: Timeline) -> Figures | None:
         foreign_cores=_median([gauge.foreign_cpu for gauge in timeline.gauges]),
         steps=summary.n,
         batches_per_step=_mean([each for each in timeline.steps.micro[timeline.steady_from :] if each > 0]),
+        gpu_busy=_mean([gauge.gpu_busy for gauge in timeline.gauges if gauge.gpu_busy is not None]),
     )
 
 

@@ -41,6 +41,7 @@ def _row(name: str, runs: Sequence[Trial], ratio: tuple[float, float, float] | N
         "data_ms": _middle(done, "data_ms"),
         "data_ms_per_batch": _per_batch(done),
         "utilisation": _middle(done, "utilisation"),
+        "gpu_busy": _middle(done, "gpu_busy"),
         "memory_bytes": _middle(done, "memory_bytes"),
         "foreign_cores": _middle(done, "foreign_cores"),
         "ratio": {"value": ratio[0], "low": ratio[1], "high": ratio[2]} if ratio else None,
@@ -116,7 +117,7 @@ def _cells(row: View, first: bool, say: Phrases) -> tuple[str, ...]:
         f"{say.number(row['throughput'], 'rate')} {say.word(row['counts'])}/s",
         "1" if first else say("compared.interval", row["ratio"]) if row["ratio"] else "-",
         say.number(row["data_ms_per_batch"], "ms") if row["data_ms_per_batch"] is not None else "-",
-        say.number(row["utilisation"], "share"),
+        say("compared.busy", row),
         say.number(row["memory_bytes"], "size") if row["memory_bytes"] else "-",
         str(row["runs"]),
     )
