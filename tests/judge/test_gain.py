@@ -7,7 +7,7 @@ import pytest
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import break_even, gain_of, rule
+from hotlap.judge.gain import beats, break_even, gain_of, rule, rule_simpler
 from hotlap.stats.compare import Scatter
 
 
@@ -49,3 +49,26 @@ def test_steps_until_compiling_is_paid_back():
 
 def test_a_larger_batch_is_paid_back_by_samples():
     assert break_even(figures(10.0, samples=8), figures(16.0, compile_s=2.0, samples=16)) == 1000
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        (None, Ruling.UNDECIDED),
+        (Gain(0.0, Interval(-0.02, 0.02)), Ruling.KEEP),
+        (Gain(-0.02, Interval(-0.05, 0.01)), Ruling.UNDECIDED),
+        (Gain(-0.1, Interval(-0.15, -0.05)), Ruling.DROP),
+    ],
+)
+def test_the_tie_goes_to_the_simpler(gain, expected):
+    assert rule_simpler(gain) is expected
+
+
+def test_a_winner_beats_more_than_the_noise():
+    assert beats(Gain(0.05, Interval(0.01, 0.09)))
+    assert not beats(Gain(0.05, Interval(-0.01, 0.11)))
+    assert not beats(None)
+
+
+def test_a_warm_cache_does_not_shorten_what_compiling_takes():
+    assert break_even(figures(10.0), figures(8.0, compile_s=0.1), compile_s=4.0) == 2000

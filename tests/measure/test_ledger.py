@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hotlap.errors import FactError
+from hotlap.facts.diagnosis import Interval
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Figures, Status, Trial
-from hotlap.measure.ledger import NAME, Ledger, fingerprint
+from hotlap.facts.trial import Figures, Goal, Status, Trial
+from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Verdict
+from hotlap.measure.ledger import NAME, Ledger, Ruled, fingerprint
 
 
 @pytest.fixture
@@ -57,7 +61,10 @@ def test_a_line_that_a_kill_has_torn_is_left_out(tmp_path, job):
     Ledger(tmp_path, job).add(trial(1, 10.0))
     with (tmp_path / NAME).open("a") as file:
         file.write('{"schema": 1, "job": "')
-    assert [each.number for each in Ledger(tmp_path, job).trials] == [1]
+    again = Ledger(tmp_path, job)
+    assert [each.number for each in again.trials] == [1]
+    again.add(trial(2, 11.0))
+    assert [each.number for each in Ledger(tmp_path, job).trials] == [1, 2]
 
 
 def test_a_line_torn_in_the_middle_is_refused(tmp_path, job):
@@ -80,3 +87,48 @@ def test_an_edited_script_is_another_job(tmp_path, job):
     before = fingerprint(job)
     (tmp_path / "train.py").write_text("print(2)\n")
     assert fingerprint(job) != before
+
+
+def test_verdicts_are_read_back_with_the_wish_they_were_made_for(tmp_path, job):
+    gain = Gain(0.5, Interval(0.4, 0.6), 4)
+    guard = Guarded(Sameness.SAME, "bitwise", "bit-equal", 24, 1)
+    kept = Verdict("batch-size", 64, Ruling.KEEP, gain, 0.4, guard=guard, beside={"scale-lr": "sqrt"})
+    ledger = Ledger(tmp_path, job)
+    ledger.add(trial(1, 10.0))
+    ledger.rule(Ruled("speed", kept, {"batch-size": 64, "scale-lr": "sqrt"}))
+    ledger.add(trial(2, 12.0))
+    again = Ledger(tmp_path, job)
+    assert again.ruled == [Ruled("speed", kept, {"batch-size": 64, "scale-lr": "sqrt"})]
+    assert [each.number for each in again.trials] == [1, 2]
+
+
+def test_disturbed_trials_count_only_where_there_are_no_others(tmp_path, job):
+    busy = trial(1, 5.0)
+    busy = replace(busy, figures=replace(busy.figures, foreign_cores=1.5))
+    ledger = Ledger(tmp_path, job)
+    ledger.add(busy)
+    assert ledger.rates(Plan()) == [5.0]
+    ledger.add(trial(2, 10.0))
+    assert ledger.rates(Plan()) == [10.0]
+
+
+def test_compiling_takes_what_it_took_the_first_time(tmp_path, job):
+    ledger = Ledger(tmp_path, job)
+    for number, seconds in ((1, 30.0), (2, 1.5)):
+        one = trial(number, 10.0, compile="default")
+        ledger.add(replace(one, figures=replace(one.figures, compile_s=seconds)))
+    assert ledger.compile_s(Plan({"compile": "default"})) == 30.0
+    assert ledger.compile_s(Plan()) == 0.0
+
+
+def test_what_trials_are_worth_is_for_the_goal_to_say(tmp_path, job):
+    ledger = Ledger(tmp_path, job)
+    small = trial(1, 10.0)
+    ledger.add(small)
+    large = trial(2, 14.0, compile="default")
+    ledger.add(replace(large, figures=replace(large.figures, memory_bytes=2 << 20)))
+    plans = Plan(), Plan({"compile": "default"})
+    gains = {goal: ledger.rates(plans[1], goal)[0] / ledger.rates(plans[0], goal)[0] for goal in Goal}
+    assert gains[Goal.SPEED] == pytest.approx(1.4)
+    assert gains[Goal.BALANCED] == pytest.approx(1.4 / 2**0.5)
+    assert gains[Goal.MEMORY] == pytest.approx(0.5)

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hotlap.errors import FactError
-from hotlap.stats.compare import ratio
+from hotlap.stats.compare import Scatter, pooled, ratio, repeated
 
 
 def test_the_ratio_is_of_geometric_means():
@@ -53,3 +53,22 @@ def test_samples_without_scatter_give_a_point():
 def test_too_little_is_refused(rates):
     with pytest.raises(FactError, match="at least two positive rates"):
         ratio(rates, [1.0, 2.0])
+
+
+def test_what_is_usual_keeps_two_runs_that_agree_from_passing_for_certainty():
+    assert pooled([[100.0], [200.0]]) is None
+    alone = pooled([[100.0, 100.0]])
+    beside = pooled([[100.0, 100.0]], Scatter(0.02**2, 4))
+    assert (alone.variance, alone.freedom) == (0.0, 1)
+    assert beside.freedom == 5
+    assert beside.variance == pytest.approx(4 / 5 * 0.02**2)
+
+
+def test_ratios_taken_side_by_side_hold_the_truth_as_often_as_they_say():
+    draw = random.Random(1)
+    inside = 0
+    for _ in range(300):
+        groups = [[1.2 * math.exp(draw.gauss(0, 0.05)) for _ in range(3)] for _ in range(4)]
+        found = repeated(groups[0], pooled(groups), 0.95)
+        inside += found.low <= 1.2 <= found.high
+    assert 270 <= inside <= 299
