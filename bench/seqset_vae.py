@@ -179,7 +179,6 @@ def _guided(data: Path, advice: dict[str, tuple[str | None, tuple[str, ...]]]) -
 
 
 PARTS = {part.__name__: part for part in (speed, guard, ways, guides, compiled, tune)}
-PARTS["guides2"] = ways
 
 
 def main() -> None:
