@@ -124,6 +124,7 @@ def start(folder: Path, *command: str) -> subprocess.Popen[str]:
 def test_it_attaches_without_a_fault(run):
     assert run.look("probe.faults") == []
     assert run.look("runtime.framework") == run.kind.framework
+    assert all(each.model is not None and each.model.parameters for each in run.timelines)
 
 
 def test_it_counts_the_steps(run):

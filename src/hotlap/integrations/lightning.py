@@ -101,6 +101,7 @@ _WITH_EACH_BATCH = (
     "on_before_optimizer_step",
     "on_before_zero_grad",
 )
+_AUTOCAST = {"16-mixed": "float16", "bf16-mixed": "bfloat16"}
 _PRECISIONS = {"32": "32-true", "16-mixed": "16-mixed", "bf16-mixed": "bf16-mixed"}
 
 
@@ -130,6 +131,7 @@ class Lightning(Integration):
 
     def _fit_begins(self, stager: Stager, trainer: Any) -> None:
         stager.note("framework", self.id)
+        stager.note("autocast", _AUTOCAST.get(str(getattr(trainer, "precision", ""))))
         self._overrides.stage(stager, type(trainer.strategy), "Strategy")
 
     # -- a plan --------------------------------------------------------------------------------------------------

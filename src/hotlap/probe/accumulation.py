@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 _MOST = 4096  # backward passes: an optimizer that waits for so long is one that is never used
@@ -30,12 +31,18 @@ class Accumulation:
         before, self._versions = self._versions, self._look()
         return bool(before) and before == self._versions and self._passes <= _MOST
 
+    def first_parameters(self) -> set[int]:
+        """Identities of the first parameter that each optimizer trains."""
+        return {id(each) for each in self._firsts()}
+
     def _look(self) -> list[int]:
+        return [each._version for each in self._firsts()]
+
+    def _firsts(self) -> list[Tensor]:
         alive = [optimizer for each in self._optimizers if (optimizer := each()) is not None]
-        return [version for each in alive if (version := _writes(each)) is not None]
+        return [first for each in alive if (first := _first_of(each)) is not None]
 
 
-def _writes(optimizer: Optimizer) -> int | None:
-    """How often the first parameter that it trains was written."""
+def _first_of(optimizer: Optimizer) -> Tensor | None:
     parameters = (each for group in optimizer.param_groups for each in group["params"])
-    return next((each._version for each in parameters if each.requires_grad), None)
+    return next((each for each in parameters if each.requires_grad), None)

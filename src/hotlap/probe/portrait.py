@@ -78,17 +78,30 @@ def _shuffles(sampler: Any) -> bool | None:
 
 def model_portrait(module: torch.nn.Module) -> dict[str, Any]:
     parameters = list(module.parameters())
+    floats = [*parameters, *(each for each in module.buffers() if each.is_floating_point())]
     inner = getattr(module, "_orig_mod", module)
     inner = getattr(inner, "module", inner)
     return {
         "kind": type(inner).__qualname__,
-        "place": place_of_method(type(inner), "forward"),
+        "place": place_of_method(type(inner), _computes_in(type(inner))),
         "parameters": sum(parameter.numel() for parameter in parameters),
         "modules": sum(1 for _ in module.modules()),
-        "dtypes": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters}),
+        "dtypes": sorted({str(each.dtype).removeprefix("torch.") for each in floats}),
         "devices": sorted({parameter.device.type for parameter in parameters}),
-        "compiled": module is not inner and hasattr(module, "_orig_mod"),
+        "compiled": any(_is_compiled(each) for each in module.modules()),
     }
+
+
+def _computes_in(kind: type) -> str:
+    """The method that the user wrote: Lightning's modules often have no `forward` of their own."""
+    methods = {name: getattr(kind, name, None) for name in ("forward", "training_step")}
+    codes = {name: getattr(method, "__code__", None) for name, method in methods.items()}
+    return next((name for name, code in codes.items() if code and _user.owns(code)), "forward")
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    """By `torch.compile`, also of a Lightning module, which keeps what it was compiled with."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiler_ctx", None) is not None
 
 
 def optimizer_portrait(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

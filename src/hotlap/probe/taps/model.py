@@ -75,19 +75,24 @@ class ModelTap:
         return self.steps < _LAST_SCAN
 
     def describe(self) -> None:
-        """The called root with the most parameters is the model."""
-        called = [
-            (tap, module) for tap in self.taps if tap.described and (module := tap.module()) is not None
-        ]
-        if not called:
+        """The called root with the most parameters is the model.
+
+        Lightning calls `training_step` and never the root: then it is the one that an optimizer trains.
+        """
+        alive = [(tap, module) for tap in self.taps if (module := tap.module()) is not None]
+        called = [each for each in alive if each[0].described]
+        trained = self.session.accumulation.first_parameters()
+        met = called or [each for each in alive if trained & {id(one) for one in each[1].parameters()}]
+        if not met:
             return
-        tap, root = max(called, key=lambda each: sum(parameter.numel() for parameter in each[1].parameters()))
+        tap, root = max(met, key=lambda each: sum(parameter.numel() for parameter in each[1].parameters()))
         portrait = model_portrait(root)
         # What a plan has put there says by itself whether it compiles.
         portrait["compiled"] |= getattr(tap.compiled, "compiles", tap.compiled is not None)
         self.session.facts["model"] = portrait
         autocasts = [tap.autocast or getattr(tap.compiled, "autocast", None) for tap in self.taps]
-        self.session.facts["autocast"] = next((each for each in autocasts if each), None)
+        if called:
+            self.session.facts["autocast"] = next((each for each in autocasts if each), None)
 
 
 def _module_kinds() -> set[type]:
