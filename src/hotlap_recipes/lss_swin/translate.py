@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
+from uuid import uuid4
 
 import torch
 from mmengine.dataset import DefaultSampler, InfiniteSampler
@@ -61,6 +62,8 @@ def runner_arguments(config: Any, work_dir: str, validate: bool, say: Say) -> Wo
     arguments: Words = {
         "model": build_model(config),
         "work_dir": work_dir,
+        # mmengine names a run by the second, and is at odds with two in one process that began in the same one.
+        "experiment_name": uuid4().hex[:8],
         "train_dataloader": loader(config, "train", say),
         "train_cfg": {"type": "IterBasedTrainLoop", "max_iters": config.runner.max_iters},
         "optim_wrapper": optim_wrapper(config, say),
