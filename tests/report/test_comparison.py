@@ -72,3 +72,11 @@ def test_the_report_says_it_in_a_sentence():
     assert "show no difference" in draw(view(**{"plan.yaml": (1.01, 0.98, 1.04)}))
     assert "broken 失败：boom" in draw(faster, "zh")
     assert "1.50x (1.40x to 1.60x)" in Html().render(faster)
+
+
+def test_the_small_print_fits_a_terminal():
+    for lang in ("en", "zh"):
+        table, _, small = markdown(
+            {**view(), "command": "train.py " + "--option value " * 12}, lang
+        ).partition("\n\n")
+        assert table and max(map(len, small.splitlines())) <= 100

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 from hotlap.errors import HotlapError, UsageError
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     folder = prepared(Path(options.keep))
     for words in commands(folder):
-        print(f"$ {shlex.join(words)}", flush=True)
+        print(f"$ {_typed(words)}", flush=True)
         code = subprocess.call(_started(words), cwd=folder, env={**os.environ, "COLUMNS": "100"})
         if code:
             raise HotlapError(f"{words[0]} {words[1]} ended with {code}.", "pip install 'hotlap[recipes]'")
@@ -65,6 +66,13 @@ def prepared(folder: Path) -> Path:
         ) from None
     shutil.rmtree(folder / _HOME, ignore_errors=True)
     return folder
+
+
+def _typed(words: list[str]) -> str:
+    """As it is typed, in lines that fit."""
+    return " \\\n    ".join(
+        textwrap.wrap(shlex.join(words), 94, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def _started(words: list[str]) -> list[str]:

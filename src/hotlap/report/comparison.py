@@ -10,6 +10,7 @@ from hotlap.facts.codec import SCHEMA
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.report.document import Column, Document, Kind, Point, Section, Table
 from hotlap.report.locale import Phrases
+from hotlap.report.wrapping import folded
 
 KIND = "comparison"
 _COLUMNS = ("variant", "throughput", "ratio", "data_batch", "utilisation", "memory", "runs")
@@ -77,7 +78,7 @@ def markdown(view: View, lang: str = "en") -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = [_line(row, widths) for row in rows]
     lines.insert(1, _line(tuple("-" * width for width in widths), widths))
-    return "\n".join([*lines, "", *_small_print(view, say)])
+    return "\n".join([*lines, "", *(folded(each) for each in _small_print(view, say))])
 
 
 def document(view: View, say: Phrases) -> Document:

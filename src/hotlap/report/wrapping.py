@@ -7,6 +7,7 @@ after.
 from __future__ import annotations
 
 import re
+import textwrap
 
 _GLUE = "\ue000"  # of the private use area: one column wide, and in no text
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|min|h|B|[KMGT]iB)(?!\w))")
@@ -25,6 +26,13 @@ def prepared(text: str, width: int) -> str:
 def finished(line: str) -> str:
     """A line that rich has made, as it is shown."""
     return line.replace(_GLUE, " ")
+
+
+def folded(text: str, width: int = 100) -> str:
+    """Plain text in lines of at most this width."""
+    if _CHINESE.search(text):
+        return _broken(text, width)
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _broken(text: str, width: int) -> str:
