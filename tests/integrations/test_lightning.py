@@ -51,8 +51,8 @@ def test_a_progress_bar_is_log(trainer):
     assert sum(trainer.calls[f"{bar}.on_train_batch_end"] for bar in bars) == 20
 
 
-def test_fit_names_the_framework(trainer):
-    assert trainer.notes == [["framework", "lightning"]]
+def test_fit_names_the_framework_and_its_precision(trainer):
+    assert trainer.notes == [["framework", "lightning"], ["autocast", None]]
 
 
 def test_fabric_names_itself_and_its_stages(fabric):
