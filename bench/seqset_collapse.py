@@ -34,7 +34,7 @@ from interleave import host_line
 
 STEPS, BATCH = 400, 16
 SUBJECTS, WIDTH, LENGTHS = (384, 1, 128), 32, (8, 12)
-LOST, KEPT = 0.1, 0.2  # share of the factors' variance: a model in between would be neither
+LOST, KEPT = 0.1, 0.3  # share of the factors' variance: a model in between would be neither
 SCENARIOS = ("healthy", "provoked", "ramp", "flat")
 WARMUPS = (0, 50, 150)  # steps
 

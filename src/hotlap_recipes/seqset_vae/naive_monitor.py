@@ -1,7 +1,7 @@
 """A collapse monitor as it is often written: every 20 steps, all pairs at once, and a picture each time.
 
-It is here to be measured. It calls a posterior collapsed where KL has a falling trend below a bound, so it misses one
-that was flat from the start, and it takes the time that it takes. `hotlap.watch` is what to use.
+It is here to be measured. It calls a posterior collapsed where KL has a falling trend below a bound, and it takes the
+time that it takes. `hotlap.watch` is what to use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 EVERY = 20
-FALL = -0.01  # nats that KL changes by from look to look
+FALL = -0.02  # share of the mean KL that it loses at each look
 SMALL_KL = 0.5  # nats
 
 
@@ -78,4 +78,4 @@ def falls(values: list[float], window: int = 10) -> bool:
     recent = torch.tensor(values[-window:])
     time = torch.arange(window) - (window - 1) / 2
     slope = float((time * recent).sum() / time.square().sum())
-    return slope < FALL and values[-1] < SMALL_KL
+    return slope < FALL * float(recent.mean()) and values[-1] < SMALL_KL

@@ -1,18 +1,15 @@
-"""Generated speech on disk, made once, configs as Hydra composes them, and the scripts as their users run them."""
+"""Generated speech on disk, made once, and configs as Hydra composes them."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 from hydra import compose, initialize_config_module
 
-import hotlap_recipes
 from hotlap_recipes.nest import make_data
 
 
@@ -31,15 +28,6 @@ def packed_once(speech, tmp_path_factory) -> Path:
     command = [sys.executable, "-m", "hotlap", "pack", speech / "train_manifest.json", out, "--shards", 3]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     return out
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads wait for each other at every operation, for long where another process holds a core."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -77,21 +65,3 @@ def manifest(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture
-def run_script():
-    source = Path(hotlap_recipes.__file__).parents[1]
-    search = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
-
-    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *map(str, arguments)],
-            cwd=cwd,
-            env=os.environ | {"PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-
-    return run

@@ -1,20 +1,12 @@
-"""Simulated prints on disk, made once, and the scripts of the recipe as their users run them."""
+"""Simulated prints on disk, made once."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
-import hotlap_recipes
 from hotlap_recipes.printer_tcn import make_data
-
-Script = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -23,30 +15,3 @@ def prints_folder(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("prints")
     make_data.write_prints(out, ["cube", "vase"], layers=2, steps=600, seed=3)
     return out
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two threads wait for each other at every operation, for long where another process holds a core."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def run_script() -> Script:
-    source = Path(hotlap_recipes.__file__).parents[1]
-    search = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
-
-    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *map(str, arguments)],
-            cwd=cwd,
-            env=os.environ | {"PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-
-    return run
