@@ -11,12 +11,10 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 demo: .venv/.for-demo
 	$(BIN)/hotlap demo
 
-# Tests that measure time have the machine to themselves; the others share its cores.
-TIMELESS := $(addprefix tests/,cost data diagnose facts integrations judge knobs propose recipes report seams stats testing tools watch)
-
+# Tests that judge times which they measure are marked `alone` and have the machine to themselves; the others share it.
 test: lint types chromium
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(TIMELESS)
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(TIMELESS))
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone"
+	$(BIN)/python -m pytest -m alone
 
 lint: .venv/.for-test
 	$(BIN)/ruff check

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
+# Two threads wait for each other at every operation, for long where another process holds a core. Torch reads this
+# once, when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @dataclass

@@ -27,6 +27,7 @@ from hotlap.launch.host import inspect_host
 
 FOLDER = Path(__file__).parent / "planted"
 SOURCES = Path(__file__).parents[1] / "src"
+pytestmark = pytest.mark.alone
 RIGHT = 0.95  # of the catalogue
 DISTURBED = 0.3  # cores in use by others: such a run is repeated once where it is wrong
 HERE = "# <- here"

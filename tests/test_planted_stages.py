@@ -22,6 +22,7 @@ import pytest
 from hotlap.facts.arrow import read_timelines
 
 SCRIPTS = Path(__file__).parent / "planted_stages"
+pytestmark = pytest.mark.alone
 RAW = ("data", "transfer", "forward", "backward", "optimizer", "log", "validate", "checkpoint", "other")
 LIGHTNING = ("transfer", "forward", "log", "validate", "checkpoint", "other")
 HF = ("forward", "log", "validate", "checkpoint", "other")

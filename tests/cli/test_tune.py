@@ -115,6 +115,7 @@ def test_a_plan_that_is_not_there_is_refused_before_anything_runs(capsys, tmp_pa
     assert "missing.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.alone
 def test_a_slow_dataset_is_found_mended_and_proved_over_two_searches(tmp_path):
     """Ctrl-C after the first setting that pays, which is kept; the second search goes on from there and proves it.
 

@@ -24,6 +24,7 @@ def test_one_slow_look_does_not_count(monkeypatch):
     assert calibration.pace(2) == pytest.approx(10.0)
 
 
+@pytest.mark.alone
 def test_more_work_than_cores_is_slower():
     """Four at once on the cores of one: what a neighbour does to a job shows in the pace."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None

@@ -66,6 +66,7 @@ def close_to(share):
     return pytest.approx(share, abs=0.1, rel=0.2)
 
 
+@pytest.mark.alone
 def test_cpu_of_the_main_process_is_its_own(spawn):
     job = spawn(BUSY)
     with Vitals(job.pid) as vitals:
@@ -76,6 +77,7 @@ def test_cpu_of_the_main_process_is_its_own(spawn):
     assert gauge.workers_cpu == 0
 
 
+@pytest.mark.alone
 def test_cpu_of_a_worker_is_not_that_of_the_main_process(spawn):
     job = spawn(BUSY_WORKER)
     (worker,) = psutil.Process(job.pid).children()
@@ -89,6 +91,7 @@ def test_cpu_of_a_worker_is_not_that_of_the_main_process(spawn):
     assert gauge.tree_rss > gauge.rss + MIB
 
 
+@pytest.mark.alone
 def test_cpu_of_workers_that_ended_between_two_looks_is_the_jobs(spawn):
     job = spawn(SHORT_WORKERS)
     with Vitals(job.pid) as vitals:
@@ -105,6 +108,7 @@ def test_cpu_of_workers_that_ended_between_two_looks_is_the_jobs(spawn):
     assert workers > 1.5 * alive_at_a_look, "no look sees more than the one worker that is alive just then"
 
 
+@pytest.mark.alone
 def test_foreign_cpu_is_that_of_others_on_the_same_cores(spawn):
     job, other = spawn(IDLE), spawn(BUSY)
     with Vitals(job.pid) as vitals:
@@ -118,6 +122,7 @@ def test_foreign_cpu_is_that_of_others_on_the_same_cores(spawn):
     assert sum(gauge.cores) >= gauge.foreign_cpu
 
 
+@pytest.mark.alone
 def test_the_jobs_own_cpu_is_not_foreign(spawn):
     job = spawn(BUSY_WORKER)
     with Vitals(job.pid) as vitals:

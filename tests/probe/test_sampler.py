@@ -53,6 +53,7 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
+@pytest.mark.alone
 def test_the_line_of_the_users_code_that_holds_the_time_is_named_with_what_it_calls(sampler):
     sampler.start(threading.get_ident())
     while taken(sampler) < 50:

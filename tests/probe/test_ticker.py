@@ -54,6 +54,7 @@ def test_it_calls_back_in_the_main_thread(ticks):
     assert {thread for _, thread in met} == {"MainThread"}
 
 
+@pytest.mark.alone
 def test_python_code_is_met_although_it_never_lets_go_of_the_lock(ticks):
     """Time spent in `compute` is met there and not where the loop sleeps for a moment, which releases the lock."""
     met, ticker = ticks
