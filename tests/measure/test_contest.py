@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
+from hotlap.facts.rates import Rate
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.measure.contest import LEAST_ROUNDS, Contest, Variant, contest
 
@@ -39,7 +42,7 @@ def bench(monkeypatch):
 
 
 def held(rounds=12, spent=lambda: False) -> Contest:
-    return contest(None, VARIANTS, rounds, lambda *_: None, spent)  # type: ignore[arg-type]
+    return contest(SimpleNamespace(counts=""), VARIANTS, rounds, lambda *_: None, spent)  # type: ignore[arg-type]
 
 
 def test_variants_run_in_turn_and_back_and_end_when_the_interval_is_narrow(bench):
@@ -77,3 +80,33 @@ def test_a_variant_that_dies_is_left_out_and_told(bench):
     assert order.count("plan") == 1
     assert found.ratio("plan") is None
     assert found.trials["plan"][0].reason == "boom"
+
+
+def told(name, counts, **rates):
+    """A finished trial that has seen these counts."""
+    known = {key: Rate(per_s, 0.1) for key, per_s in rates.items()}
+    figures = Figures(rates[counts], counts, 8.0, 2.0, 8.0, None, 0.75, 0.0, 1.0, 0.0, 60, rates=known)
+    return name, Trial(1, Plan(), Status.DONE, 3.0, figures)
+
+
+def among(jobs, *trials) -> Contest:
+    variants = [Variant(name, job, Plan()) for name, job in jobs.items()]
+    return Contest(variants, {name: [each for at, each in trials if at == name] for name in jobs})
+
+
+def test_all_variants_are_told_in_one_count():
+    tokens = [told("none", "tokens", tokens=rate, samples=5.0) for rate in (900.0, 910.0)]
+    blind = [told("plan", "samples", samples=rate) for rate in (10.0, 10.1)]
+    found = among({"none": JOB, "plan": JOB}, *tokens, *blind)
+    assert found.rates("none") == [5.0, 5.0]
+    assert found.ratio("plan").value == pytest.approx(2.0, rel=0.02)
+    assert {each.figures.counts for trials in found.told.values() for each in trials} == {"samples"}
+
+
+def test_tokens_of_two_scripts_are_counted_only_where_they_are_alike():
+    """The same job under a plan that happened to draw short clips is counted by tokens; another script is not."""
+    long = [told("none", "tokens", tokens=rate, samples=2.0) for rate in (900.0, 910.0)]
+    short = [told("new", "tokens", tokens=rate, samples=8.0) for rate in (900.0, 910.0)]
+    assert among({"none": JOB, "new": JOB}, *long, *short).ratio("new").value == pytest.approx(1.0)
+    other = Job(("python", "new.py"), "/", "new")
+    assert among({"none": JOB, "new": other}, *long, *short).ratio("new").value == pytest.approx(4.0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from hotlap.facts.counting import alike
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status
 from hotlap.facts.verdict import Sameness
@@ -74,3 +77,17 @@ def test_trials_of_one_search_share_what_the_compiler_has_built(bench, tmp_path,
     bench("tells.py").trial(1, Plan())
     told = (tmp_path / "search" / "trials" / "1" / "stdout.log").read_text()
     assert told.strip() == str(tmp_path / "search" / "compiled")
+
+
+def test_a_job_of_many_lengths_is_counted_by_tokens_and_by_samples_beside_a_cut(bench):
+    """Lengths are found in a tuple without names. Beside a knob that shortens samples, tokens would be no measure."""
+    job = bench("clips.py", steps=60, shortening=frozenset({"max-length"}))
+    plain = job.trial(1, Plan())[0].figures
+    assert plain.counts == "tokens"
+    assert plain.rates["tokens"].scatter < 0.7 * plain.rates["samples"].scatter
+    assert plain.throughput == plain.rates["tokens"].per_s > 10 * plain.rates["samples"].per_s
+    cut = replace(job, counts="tokens").trial(2, Plan({"max-length": 40}))[0]
+    assert cut.stood == ("max-length",), cut.refused
+    assert cut.figures.counts == "samples"
+    (before,), (after,) = alike([plain], [cut.figures])
+    assert after.throughput > 1.3 * before.throughput

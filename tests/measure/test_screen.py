@@ -88,3 +88,13 @@ def test_a_job_that_dies_under_a_plan_leaves_what_was_measured(bench):
     assert screened.trial.status is Status.DEAD
     assert "planted" in screened.trial.reason
     assert {block.plan for block in screened.blocks} == {0, 1}
+
+
+def test_blocks_count_by_tokens_where_the_search_does():
+    """Every second step is twice as long and holds twice as many; by samples the challenger drew the short ones."""
+    blocks, seen = recording(*[(0, 100), (1, 200)] * 2, (0, 100))
+    seen.steps.tokens = [round(wall / MS) for wall in seen.steps.wall]
+    assert ratios(Schedule(PLANS), blocks, seen, "tokens")[1].value == pytest.approx(1.0)
+    assert ratios(Schedule(PLANS), blocks, seen, "samples")[1].value == pytest.approx(2.0)
+    seen.steps.tokens = [-1] * len(seen.steps.wall)
+    assert ratios(Schedule(PLANS), blocks, seen, "tokens") == {}

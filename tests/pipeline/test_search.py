@@ -10,6 +10,7 @@ import pytest
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
+from hotlap.facts.rates import Rate, steadiest
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Ruling, Sameness
 from hotlap.facts.witness import Witness
@@ -37,10 +38,16 @@ class World:
     wrong: tuple = ()  # settings that train another model
     interrupt_at: int = 10**6
     made: list = field(default_factory=list)  # (kind, settings) of every process
+    tokens: bool = False  # batches of very different lengths show how long they are
+    blind: tuple = ()  # settings under which they do not
 
     def start(self, kind, settings):
         self.made.append((kind, dict(settings)))
         return len(self.made) >= self.interrupt_at
+
+    def luck(self):
+        """Samples a second depend on which lengths the window of a trial has met."""
+        return (1.0, 1.5, 0.7, 1.3, 0.6)[len(self.made) % 5]
 
     def speed(self, settings):
         rate = 100.0 * SCATTER[len(self.made) % len(SCATTER)]
@@ -57,6 +64,7 @@ class FakeBench:
     folder: object
     limit_s: float | None = None
     seconds: float = 1.0
+    counts: str = ""
 
     def trial(self, number, plan, phases=()):
         interrupted = self.world.start("trial", plan.settings)
@@ -68,11 +76,21 @@ class FakeBench:
         for key in plan.settings:
             memory = int(memory * self.world.memory.get(key, 1.0))
         rate = self.world.speed(plan.settings)
-        figures = Figures(rate, "samples", 10.0, 1.0, 8.0, memory, 0.9, 0.0, 1.0, 0.0, 60)
+        figures = self._figures(rate, memory, plan)
         stood = tuple(key for key in plan.settings if key not in self.world.idle)
         refused = {key: "planted" for key in plan.settings if key in self.world.idle}
         trial = Trial(number, plan, Status.DONE, self.seconds, figures, stood=stood, refused=refused)
         return trial, (SimpleNamespaceTimeline(),)
+
+    def _figures(self, rate, memory, plan):
+        """By tokens where the job shows them; a plan among `blind` hides them."""
+        rates = {"samples": Rate(rate * self.world.luck(), 0.1), "tokens": Rate(50 * rate, 0.01)}
+        if not self.world.tokens or set(self.world.blind) & set(plan.settings):
+            rates = {"samples": Rate(rate, 0.01)}
+        chosen = self.counts if self.counts in rates else steadiest(rates)
+        return Figures(
+            rates[chosen].per_s, chosen, 10.0, 1.0, 8.0, memory, 0.9, 0.0, 1.0, 0.0, 60, rates=rates
+        )
 
     def witness(self, name, plan, steps, seed):
         interrupted = self.world.start("guard", plan.settings)
@@ -267,3 +285,21 @@ def test_where_start_up_dominates_live_settings_share_a_process(searched):
     short = World({"num-workers": 1.5})
     searched(short, live, wish=Wish("speed", frozenset({Numerics.BITWISE, Numerics.ROUNDING})))
     assert "screen" not in [kind for kind, _ in short.made]
+
+
+def test_a_job_of_many_lengths_is_searched_by_tokens(searched):
+    """By samples the same runs scatter by half, and no gain of 30 % could be told from that."""
+    tuning, written = searched(World({"compile": 1.3}, tokens=True), [COMPILE, WORKERS])
+    assert rulings(tuning) == [("num-workers", Ruling.DROP), ("compile", Ruling.KEEP)]
+    assert written.settings == {"compile": "default"}
+    assert (tuning.baseline.counts, tuning.tuned.counts) == ("tokens", "tokens")
+    assert tuning.gain.value == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_setting_that_hides_the_tokens_is_held_against_samples(searched):
+    """Never tokens of one against samples of the other, which would be fifty times slower."""
+    world = World({"cache-dataset": 4.0}, tokens=True, blind=("cache-dataset",))
+    tuning, written = searched(world, [CACHE])
+    assert written.settings == {"cache-dataset": "memory"}
+    assert (tuning.baseline.counts, tuning.tuned.counts) == ("samples", "samples")
+    assert 1.0 < tuning.gain.value < 7.0

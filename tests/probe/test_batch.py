@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from hotlap.probe import marks
-from hotlap.probe.batch import BatchReader, count_tokens, follow, path_to_tensor
+from hotlap.probe.batch import BatchReader
+from hotlap.probe.parts import follow, path_to_tensor
 
 Pair = namedtuple("Pair", "label image")
 ROWS = torch.zeros(6, 3)
@@ -108,43 +110,32 @@ def test_reading_changes_nothing():
 MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
 
 
-@pytest.mark.parametrize(
-    ("batch", "real", "padded"),
-    [
-        ({"input_ids": MASK, "attention_mask": MASK}, 4, 4),
-        ({"attention_mask": MASK.bool()}, 4, 4),
-        ({"src_key_padding_mask": MASK == 0}, 4, 4),
-        ({"x": torch.zeros(2, 5, 7), "lengths": torch.tensor([5, 2])}, 7, 3),
-        ({"x": torch.zeros(2, 80, 9), "lengths": torch.tensor([9, 2])}, 11, 7),
-        ({"lengths": torch.tensor([3, 1])}, 4, 2),
-        (Record("n", ROWS), None, None),
-        ({"mask": torch.zeros(2, 3, 8, 8)}, None, None),
-        ((torch.zeros(2, 5), torch.tensor([5, 2])), None, None),
-    ],
-    ids=[
-        "mask",
-        "bool",
-        "padding-is-true",
-        "lengths",
-        "channels-first",
-        "alone",
-        "none",
-        "image",
-        "nameless",
-    ],
-)
-def test_tokens_where_a_mask_or_lengths_are_visible(batch, real, padded):
-    assert count_tokens(batch) == (None if real is None else (real, padded))
+@pytest.fixture
+def counted_in(monkeypatch):
+    """`counted_in(batches, between)`: which were counted, where a count takes 20 and as much lies between two."""
+
+    def run(batches, between):
+        clock = itertools.count(1000)
+        now = [0]
+
+        def ticked():
+            now[0] += 20 if next(clock) % 2 else between - 20
+            return now[0]
+
+        monkeypatch.setattr("hotlap.probe.batch.perf_counter_ns", ticked)
+        reader = BatchReader(3)
+        tokens = [dict(written(reader, {"attention_mask": MASK})).get(marks.TOKENS) for _ in range(batches)]
+        return [index for index, each in enumerate(tokens) if each == 4]
+
+    return run
 
 
-def test_tokens_are_counted_in_every_eighth_batch():
-    reader = BatchReader(3)
-    counted = [
-        index
-        for index in range(20)
-        if any(code == marks.TOKENS for code, _ in written(reader, {"attention_mask": MASK}))
-    ]
-    assert counted == [0, 8, 16]
+def test_tokens_of_every_batch_are_counted_where_that_costs_next_to_nothing(counted_in):
+    assert counted_in(20, 20_000) == list(range(20))
+
+
+def test_tokens_of_batches_in_quick_succession_are_counted_in_every_eighth(counted_in):
+    assert counted_in(40, 1000) == [*range(9), 16, 24, 32]
 
 
 def test_a_batch_says_which_loader_it_is_from_before_all_else():

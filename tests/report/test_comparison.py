@@ -80,3 +80,11 @@ def test_the_small_print_fits_a_terminal():
             {**view(), "command": "train.py " + "--option value " * 12}, lang
         ).partition("\n\n")
         assert table and max(map(len, small.splitlines())) <= 100
+
+
+def test_tokens_are_told_where_they_are_counted():
+    tokens = replace(FIGURES, counts="tokens", throughput=1e5)
+    found = comparison_view("1 GPU", "train.py", {"none": [Trial(1, Plan(), Status.DONE, 3.0, tokens)]}, {})
+    assert "100,000 tokens/s" in markdown(found)
+    assert "Tokens are counted" in markdown(found) and "Tokens are counted" not in markdown(view())
+    assert "词元/s" in markdown(found, "zh") and "按词元" in markdown(found, "zh")

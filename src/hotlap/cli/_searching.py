@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hotlap.units import duration, rate
 
 if TYPE_CHECKING:
-    from hotlap.facts.trial import Trial
+    from hotlap.facts.trial import Figures, Trial
     from hotlap.facts.verdict import Verdict
     from hotlap.pipeline.search import Said
 
@@ -25,7 +25,7 @@ class Teller:
         self._seconds = seconds
         self._say = say
         self._started = time.monotonic()
-        self._first: float | None = None
+        self._first: Figures | None = None
 
     def said(self) -> Said:
         from hotlap.pipeline.search import Said
@@ -33,13 +33,20 @@ class Teller:
         return Said(self.trial, self.verdict, lambda note: self._say(cut(f"  {note}")))
 
     def trial(self, done: Trial) -> None:
-        reached = done.figures.throughput if done.figures else None
-        self._first = self._first or reached
-        times = reached / self._first if reached and self._first else None
-        self._say(trial_line(done, times, self._left()))
+        self._first = self._first or done.figures
+        self._say(trial_line(done, self._times(done.figures), self._left()))
 
     def verdict(self, found: Verdict) -> None:
         self._say(verdict_line(found))
+
+    def _times(self, reached: Figures | None) -> float | None:
+        """How often as fast as the first, both in one count."""
+        from hotlap.facts.counting import alike
+
+        if self._first is None or reached is None:
+            return None
+        (first,), (now,) = alike([self._first], [reached])
+        return now.throughput / first.throughput
 
     def _left(self) -> str:
         if self._seconds is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from hotlap.facts.counting import count_for, counted
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.host import Host
 from hotlap.facts.trial import Figures
@@ -28,7 +29,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Runs of one command on one machine; `paces` is what the machine itself did beside each of them."""
+    """Runs of one command on one machine; `paces` is what the machine itself did beside each of them.
+
+    `rates` are in the count of `figures`; `by_count` holds them in every count that all runs showed.
+    """
 
     command: str
     machine: Machine
@@ -37,6 +41,7 @@ class Baseline:
     paces: tuple[float, ...]
     figures: Figures  # of the run in the middle
     versions: Mapping[str, str] = field(default_factory=dict)
+    by_count: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,18 @@ class Checked:
     beside: Compared | None
     standing: Standing
     reason: str
+
+
+def alike(before: Baseline, after: Baseline) -> tuple[Baseline, Baseline] | None:
+    """Both in one count; None where nothing was counted in both. The script may have changed between them."""
+    counts = count_for([[before.figures], [after.figures]], one_job=False)
+    return (_counted(before, counts), _counted(after, counts)) if counts else None
+
+
+def _counted(baseline: Baseline, counts: str) -> Baseline:
+    if counts == baseline.figures.counts:
+        return baseline
+    return replace(baseline, rates=baseline.by_count[counts], figures=counted(baseline.figures, counts))
 
 
 def machine_of(host: Host) -> Machine:

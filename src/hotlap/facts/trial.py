@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hotlap.facts.plan import Plan
+from hotlap.facts.rates import SAMPLES, Rate, rates_of, steadiest, usual_of
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 
@@ -33,10 +34,10 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """The steady state of a trial. Throughput counts samples where batches show them, else steps."""
+    """The steady state of a trial. `throughput` is in `counts`; `rates` holds every count that was seen."""
 
     throughput: float
-    counts: str  # samples | steps
+    counts: str  # samples | tokens | steps
     step_ms: float
     data_ms: float  # that a step waits for data
     samples_per_step: float | None
@@ -48,6 +49,7 @@ class Figures:
     steps: int
     batches_per_step: float | None = None  # several where gradients are accumulated
     gpu_busy: float | None = None  # as the driver counts it, 0 to 1
+    rates: Mapping[str, Rate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,20 @@ def worth(figures: Figures, goal: Goal = Goal.SPEED) -> float:
     return figures.throughput / math.sqrt(figures.memory_bytes)
 
 
-def figures_of(timeline: Timeline) -> Figures | None:
-    """The figures of the rank that sets the pace; None without a steady step."""
+def figures_of(timeline: Timeline, counts: str = "") -> Figures | None:
+    """The figures of the rank that sets the pace; None without a steady step.
+
+    `counts` is what others were counted by, where that is decided; what was not seen cannot be counted.
+    """
     summary = summarise(timeline)
     if not summary.n or not summary.steps_per_s:
         return None
-    samples = summary.samples_per_s
+    rates = rates_of(timeline)
+    chosen = steadiest(rates) if not counts else counts if counts in rates else usual_of(rates)
+    samples = rates[SAMPLES].per_s if SAMPLES in rates else None
     return Figures(
-        throughput=samples or summary.steps_per_s,
-        counts="samples" if samples else "steps",
+        throughput=rates[chosen].per_s,
+        counts=chosen,
         step_ms=summary.step_ms or 0.0,
         data_ms=summary.ms(Stage.DATA),
         samples_per_step=samples / summary.steps_per_s if samples else None,
@@ -95,6 +102,7 @@ def figures_of(timeline: Timeline) -> Figures | None:
         steps=summary.n,
         batches_per_step=_mean([each for each in timeline.steps.micro[timeline.steady_from :] if each > 0]),
         gpu_busy=_mean([gauge.gpu_busy for gauge in timeline.gauges if gauge.gpu_busy is not None]),
+        rates=rates,
     )
 
 

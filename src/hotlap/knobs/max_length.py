@@ -37,6 +37,7 @@ class MaxLength(Knob):
     numerics = Numerics.STATISTICAL
     values = Whole(1, 1 << 30)
     promise = (0.2, 0.4)
+    shortens = True
     absent = "no DataLoader shows that it feeds training: none shuffles, drops its last batch or is called after it"
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from hotlap.facts.counting import alike
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status, Trial
@@ -34,16 +35,33 @@ class Contest:
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     interrupted: bool = False
 
+    @property
+    def told(self) -> dict[str, list[Trial]]:
+        """The trials with all throughputs in one count."""
+        one_job = len({each.job for each in self.variants}) == 1
+        groups = [[each.figures for each in trials if each.figures] for trials in self.trials.values()]
+        counted = iter([each for group in alike(*groups, one_job=one_job) for each in group])
+        return {
+            name: [replace(each, figures=next(counted)) if each.figures else each for each in trials]
+            for name, trials in self.trials.items()
+        }
+
     def rates(self, name: str) -> list[float]:
-        done = [trial.figures for trial in self.trials.get(name, ()) if trial.status is Status.DONE]
-        return [figures.throughput for figures in done if figures is not None]
+        return self._rates().get(name, [])
+
+    def _rates(self) -> dict[str, list[float]]:
+        return {
+            name: [each.figures.throughput for each in trials if each.status is Status.DONE and each.figures]
+            for name, trials in self.told.items()
+        }
 
     def ratio(self, name: str) -> Ratio | None:
         """Against the first variant; None where one of them did not run twice."""
-        first, other = self.rates(self.variants[0].name), self.rates(name)
+        rates = self._rates()
+        first, other = rates.get(self.variants[0].name, []), rates.get(name, [])
         if min(len(first), len(other)) < 2:
             return None
-        scatter = pooled([self.rates(each.name) for each in self.variants])
+        scatter = pooled(list(rates.values()))
         return ratio(first, other, confidence=CONFIDENCE, scatter=scatter)
 
     @property
@@ -64,15 +82,15 @@ def contest(
     spent: Callable[[], bool] = lambda: False,
 ) -> Contest:
     """Run rounds until every interval is narrow, the rounds are over, or the budget is `spent`; two rounds at least,
-    as one tells nothing of the scatter. A variant that fails is left out."""
+    as one tells nothing of the scatter. A variant that fails is left out. The first run says what is counted."""
     held = Contest(variants)
-    number, failed = 0, set[str]()
+    number, failed, counts = 0, set[str](), bench.counts
     for turn in range(rounds):
         for variant in variants if turn % 2 == 0 else reversed(variants):
             if variant.name in failed:
                 continue
             number += 1
-            trial = _undisturbed(replace(bench, job=variant.job), number, variant)
+            trial = _undisturbed(replace(bench, job=variant.job, counts=counts), number, variant)
             if trial.status is Status.INTERRUPTED:
                 held.interrupted = True
                 return held
@@ -80,6 +98,8 @@ def contest(
             told(variant, trial)
             if trial.figures is None:
                 failed.add(variant.name)
+            elif not counts:
+                counts = trial.figures.counts
         narrow = turn + 1 >= LEAST_ROUNDS and held.narrow
         if variants[0].name in failed or narrow or (turn > 0 and spent()):
             break

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from hotlap.facts.counting import worths
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
-from hotlap.facts.trial import Figures, Goal, Status, Trial, worth
+from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench, disturbed
 from hotlap.stats.compare import Scatter, pooled
@@ -38,7 +39,8 @@ class Duel:
     final: bool = False  # no further round follows
 
     def rates(self, goal: Goal = Goal.SPEED) -> tuple[list[float], list[float]]:
-        return [worth(each, goal) for each in self.before], [worth(each, goal) for each in self.after]
+        before, after = worths(goal, self.before, self.after)
+        return before, after
 
     @property
     def memory(self) -> float | None:

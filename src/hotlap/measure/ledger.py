@@ -12,9 +12,10 @@ from typing import Any
 
 from hotlap.errors import FactError
 from hotlap.facts import codec
+from hotlap.facts.counting import worths
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Goal, Status, Trial, worth
+from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Verdict
 from hotlap.measure.runner import disturbed
 
@@ -59,9 +60,13 @@ class Ledger:
         mine = [trial for trial in done if same_settings(trial.plan, plan)]
         return [trial for trial in mine if not disturbed(trial)] or mine
 
+    def figures(self, plan: Plan) -> list[Figures]:
+        """Of each finished trial of these settings."""
+        return [trial.figures for trial in self.of(plan) if trial.figures]
+
     def rates(self, plan: Plan, goal: Goal = Goal.SPEED) -> list[float]:
-        """What each finished trial of these settings was worth."""
-        return [worth(trial.figures, goal) for trial in self.of(plan) if trial.figures]
+        """What each of them was worth, in one count."""
+        return worths(goal, self.figures(plan))[0]
 
     def groups(self, goal: Goal = Goal.SPEED) -> list[list[float]]:
         """Rates by settings: what scatters within a group is chance."""

@@ -15,6 +15,7 @@ from hotlap.facts.blocks import Block, Schedule, read_blocks
 from hotlap.facts.job import Job
 from hotlap.facts.pace import by_pace
 from hotlap.facts.plan import Plan
+from hotlap.facts.rates import SAMPLES
 from hotlap.facts.timeline import Ending, Timeline
 from hotlap.facts.trial import Status, Trial, figures_of, stages_of
 from hotlap.facts.witness import Witness
@@ -60,6 +61,8 @@ class Bench:
     progress: Callable[[str], None] = lambda _: None
     limit_s: float | None = None  # of one trial
     options: Mapping[str, Any] = field(default_factory=dict)
+    counts: str = ""  # what the throughput of every trial is in; empty: what is steadiest in it
+    shortening: frozenset[str] = frozenset()  # knobs beside which tokens are not counted
 
     def trial(
         self, number: int, plan: Plan, phases: Sequence[str] = ()
@@ -144,7 +147,8 @@ class Bench:
     ) -> Trial:
         records = records_of(_probe(folder))
         fitted = records[0].fitted if records else ()
-        figures = figures_of(seen[0]) if seen else None
+        counts = SAMPLES if self.shortening & plan.settings.keys() else self.counts
+        figures = figures_of(seen[0], counts) if seen else None
         status, reason = _status(outcome, watch, figures is not None, folder)
         return Trial(
             number=number,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from hotlap.facts.blocks import NOT_LIVE, Block, Schedule
+from hotlap.facts.rates import SAMPLES, TOKENS
 from hotlap.facts.timeline import Timeline
 from hotlap.stats.compare import Ratio, Scatter, pooled, repeated
 
@@ -15,9 +16,11 @@ _USUAL = Scatter(0.02**2, 4)  # between blocks; see measure.duel.USUAL
 _LEAST_PAIRS = 2
 
 
-def ratios(schedule: Schedule, blocks: Sequence[Block], seen: Timeline) -> dict[int, Ratio]:
+def ratios(
+    schedule: Schedule, blocks: Sequence[Block], seen: Timeline, counts: str = SAMPLES
+) -> dict[int, Ratio]:
     """By number of the plan; one that was refused, or whose process died under it, is not there."""
-    rates = [_rate(block, seen) for block in blocks]
+    rates = [_rate(block, seen, counts) for block in blocks]
     pairs: dict[int, list[float]] = {number: [] for number in range(1, len(schedule.plans))}
     for index, block in enumerate(blocks):
         beside = [
@@ -39,8 +42,8 @@ def refusals(blocks: Sequence[Block]) -> Mapping[int, str]:
     return {block.plan: block.refused for block in blocks if block.refused and block.refused != NOT_LIVE}
 
 
-def _rate(block: Block, seen: Timeline) -> float | None:
-    """Samples a second, or steps where batches do not show them; None where too few steps were whole."""
+def _rate(block: Block, seen: Timeline, counts: str) -> float | None:
+    """What is counted, a second, or steps where batches show no samples; None where too few steps were whole."""
     steps = seen.steps
     inside = [
         index
@@ -48,11 +51,14 @@ def _rate(block: Block, seen: Timeline) -> float | None:
         if start >= block.begin - _SLACK_NS and start + wall <= block.end + _SLACK_NS
     ]
     settled = inside[math.ceil(len(inside) * _SETTLING) :]
+    if counts == TOKENS:
+        settled = [index for index in settled if steps.tokens[index] > 0]
     if len(settled) < _LEAST_STEPS:
         return None
     elapsed = sum(steps.wall[index] for index in settled)
-    samples = [steps.samples[index] for index in settled]
-    return (sum(samples) if min(samples) > 0 else len(settled)) * 1e9 / elapsed
+    column = steps.tokens if counts == TOKENS else steps.samples
+    seen_in = [column[index] for index in settled]
+    return (sum(seen_in) if min(seen_in) > 0 else len(settled)) * 1e9 / elapsed
 
 
 _SLACK_NS = 200_000  # between the mark that ends a step and the hook that follows it

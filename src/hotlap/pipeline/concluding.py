@@ -8,6 +8,7 @@ from statistics import median_low
 from typing import TYPE_CHECKING
 
 from hotlap.facts import codec
+from hotlap.facts.counting import alike, worths
 from hotlap.facts.plan import Plan, Proof
 from hotlap.facts.trial import Figures, Goal, worth
 from hotlap.facts.verdict import Gain, Guarded, Tuning
@@ -35,7 +36,8 @@ def conclude(search: Search) -> Tuning:
         if search.plan.settings and not search.ended.startswith("interrupted"):
             search.said.note("the winner once more, beside the baseline")
             final = _final(search)
-            base, tuned = _middle(final.before) or base, _middle(final.after) or tuned
+            before, after = alike(final.before, final.after)
+            base, tuned = _middle(before) or base, _middle(after) or tuned
             gain = search.gain(final, Goal.SPEED)
             if not beats(search.gain(final)):
                 search.plan, search.ended, tuned = Plan(), _NO_BETTER, base
@@ -98,8 +100,8 @@ def _alone(search: Search) -> dict[str, Gain]:
         plan, ledger = Plan({key: value}), search.ledger
         if not ledger.rates(plan):
             run_trial(search.bench, ledger, plan, search.said.trial)
-        rates = ledger.rates(Plan()), ledger.rates(plan)
-        gain = gain_of(*rates, scatter_of(ledger, Goal.SPEED), final=True)
+        rates = worths(Goal.SPEED, ledger.figures(Plan()), ledger.figures(plan))
+        gain = gain_of(rates[0], rates[1], scatter_of(ledger, Goal.SPEED), final=True)
         if gain is not None:
             found[key] = gain
     return found

@@ -11,7 +11,8 @@ from statistics import median_low
 
 from hotlap.errors import FactError, JobError, UsageError
 from hotlap.facts import codec
-from hotlap.facts.baseline import Baseline, Baselines, Checked, Machine, machine_of
+from hotlap.facts.baseline import Baseline, Baselines, Checked, Machine, alike, machine_of
+from hotlap.facts.counting import alike as told_alike
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
@@ -52,7 +53,13 @@ def check(job: Job, path: Path, tolerance: float, steps: int, told: Told) -> Che
     """Measure the job again and hold it against the file. What is of another machine is refused, never converted."""
     host = inspect_host()
     before = find(read_baselines(path), path, job.shown, machine_of(host))
-    return judged(before, _measured(job, host, steps, told), tolerance)
+    both = alike(before, _measured(job, host, steps, told, before.figures.counts))
+    if both is None:
+        raise UsageError(
+            f"the baseline counts {before.figures.counts}, which the batches of this job do not show.",
+            "save it again: hotlap baseline save train.py",
+        )
+    return judged(*both, tolerance)
 
 
 def read_baselines(path: Path) -> Baselines:
@@ -88,17 +95,19 @@ def _is_of(baseline: Baseline, command: str, machine: Machine) -> bool:
     return baseline.command == command and baseline.machine == machine
 
 
-def _measured(job: Job, host: Host, steps: int, told: Told) -> Baseline:
+def _measured(job: Job, host: Host, steps: int, told: Told, counts: str = "") -> Baseline:
+    """In the count that is given, else in what is steadiest in the first run."""
     folder = runfolder.folder_at_home("baseline", job.name)
     figures: list[Figures] = []
     paces: list[float] = []
     with Signals() as signals:
-        bench = Bench(job, folder, collect, signals, steps)
+        bench = Bench(job, folder, collect, signals, steps, counts=counts)
         while len(figures) < LEAST_RUNS or (len(figures) < MOST_RUNS and not _narrow(figures)):
             figures.append(_one(bench, job, told))
+            bench = replace(bench, counts=bench.counts or figures[0].counts)
             found = pace(host.cores)
             paces += [found] if found is not None else []
-    return _baseline(job, host, figures, paces)
+    return _baseline(job, host, told_alike(figures)[0], paces)
 
 
 def _one(bench: Bench, job: Job, told: Told) -> Figures:
@@ -112,7 +121,7 @@ def _one(bench: Bench, job: Job, told: Told) -> Figures:
 
 
 def _narrow(figures: Sequence[Figures]) -> bool:
-    rates = [each.throughput for each in figures]
+    rates = [each.throughput for each in told_alike(figures)[0]]
     found = ratio(rates, rates, confidence=CONFIDENCE)
     return (found.high - found.low) / 2 <= NARROW
 
@@ -120,12 +129,18 @@ def _narrow(figures: Sequence[Figures]) -> bool:
 def _baseline(job: Job, host: Host, figures: Sequence[Figures], paces: Sequence[float]) -> Baseline:
     rates = tuple(each.throughput for each in figures)
     middle = figures[rates.index(median_low(rates))]
+    seen = [counts for counts in middle.rates if all(counts in each.rates for each in figures)]
     return Baseline(
         command=job.shown,
         machine=machine_of(host),
         saved=time.strftime("%Y-%m-%d"),
         rates=rates,
         paces=tuple(paces),
-        figures=replace(middle, foreign_cores=max((each.foreign_cores or 0.0) for each in figures)),
+        figures=replace(
+            middle,
+            foreign_cores=max((each.foreign_cores or 0.0) for each in figures),
+            rates={counts: middle.rates[counts] for counts in seen},
+        ),
+        by_count={counts: tuple(each.rates[counts].per_s for each in figures) for counts in seen},
         versions={key: host.versions[key] for key in ("python", "torch") if key in host.versions},
     )

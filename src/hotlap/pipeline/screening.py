@@ -60,7 +60,7 @@ class Screening:
             raise InterruptedSearch
         ledger.add(screened.trial)
         told(screened.trial)
-        found = ratios(schedule, screened.blocks, screened.seen[0]) if screened.seen else {}
+        found = ratios(schedule, screened.blocks, screened.seen[0], bench.counts) if screened.seen else {}
         keys = [each.key for each in chosen]
         self.gains |= {keys[number - 1]: as_gain(each, schedule.turns) for number, each in found.items()}
         self.refused |= {keys[number - 1]: why for number, why in refusals(screened.blocks).items()}

@@ -100,6 +100,8 @@ class Search:
         else:
             self._stand(Plan())
             self.base = self.best.figures if self.best else None
+        if self.base is not None:  # all trials of a search are held against this one
+            self.bench = replace(self.bench, counts=self.base.counts)
         if self.plan.settings:
             self._stand(self.plan)
         longest = max((trial.seconds for trial in self.ledger.of(Plan())), default=0.0)

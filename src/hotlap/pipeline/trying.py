@@ -50,7 +50,16 @@ def tune(
     codec.write_json(folder / "host.json", host)
     with Signals() as signals:
         bounds = {key: sorted(each.value for each in wish.allowed) for key in knobs}
-        bench = Bench(job, folder, collect, signals, steps, progress, options={BOUNDS: bounds})
+        bench = Bench(
+            job,
+            folder,
+            collect,
+            signals,
+            steps,
+            progress,
+            options={BOUNDS: bounds},
+            shortening=_shortening(knobs),
+        )
         search = Search(bench, Ledger(folder, job), host, knobs, wish, budget, said)
         return folder, search.run()
 
@@ -85,16 +94,20 @@ def compare(
         return budget.seconds is not None and time.monotonic() - started > budget.seconds
 
     with Signals() as signals:
-        bench = Bench(variants[0].job, folder, collect, signals, steps)
+        bench = Bench(variants[0].job, folder, collect, signals, steps, shortening=_shortening(all_knobs()))
         held = contest(bench, variants, rounds, told, spent)
     if held.interrupted and not held.trials:
         raise KeyboardInterrupt
     ratios = {each.name: held.ratio(each.name) for each in variants[1:]}
     known = {name: (each.value, each.low, each.high) if each else None for name, each in ratios.items()}
     command = " / ".join(dict.fromkeys(each.job.shown for each in variants))
-    view = comparison_view(inspect_host().named, command, held.trials, known)
+    view = comparison_view(inspect_host().named, command, held.told, known)
     codec.write_json(folder / COMPARISON, view)
     return view
+
+
+def _shortening(knobs: Mapping[str, Knob]) -> frozenset[str]:
+    return frozenset(key for key, knob in knobs.items() if knob.shortens)
 
 
 def plan_named(name: str, job: Job) -> Plan:

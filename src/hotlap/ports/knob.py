@@ -36,7 +36,8 @@ class Knob(ABC):
     `excludes` are ids of knobs that make no sense in the same plan, `follows` those that act before it at the same
     seam. `absent` says why the knob cannot act where its seam never comes, and what to do instead; empty where the
     seam's own words do. `live`: `apply` and its undo may come between any two steps of a running script, so that a
-    search can try it without a process of its own.
+    search can try it without a process of its own. `shortens`: it leaves out a part of samples. Beside it samples
+    are counted, never tokens: by tokens, a sample that is done sooner because less of it is trained on is no gain.
     """
 
     id: ClassVar[str]
@@ -49,6 +50,7 @@ class Knob(ABC):
     promise: ClassVar[tuple[float, float] | None] = None
     absent: ClassVar[str] = ""
     live: ClassVar[bool] = False
+    shortens: ClassVar[bool] = False
 
     @abstractmethod
     def settings(self, host: Host, timeline: Timeline) -> tuple[Any, ...]:

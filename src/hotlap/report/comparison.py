@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from hotlap.facts.codec import SCHEMA
+from hotlap.facts.rates import TOKENS
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.report.document import Column, Document, Kind, Point, Section, Table
 from hotlap.report.locale import Phrases
@@ -129,7 +130,9 @@ def _small_print(view: View, say: Phrases) -> tuple[str, ...]:
     where = say("compared.where", command=view["command"], host=view["host"])
     broken = [say("compared.failed", row) for row in view["variants"] if row["failed"]]
     others = say("compared.others", cores=max(foreign)) if foreign else ""
-    return tuple(each for each in (where, say("compared.columns"), others, *broken) if each)
+    tokens = any(row["counts"] == TOKENS for row in view["variants"])
+    counted = say("compared.tokens") if tokens else ""
+    return tuple(each for each in (where, say("compared.columns"), counted, others, *broken) if each)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, cast
 
 from hotlap.facts import codec
+from hotlap.facts.counting import counted, knows
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.trial import Figures, Status, Trial
@@ -50,7 +51,7 @@ def tuning_view(searched: Searched) -> dict[str, Any]:
             "before": _stages(trials, {}),
             "after": _stages(trials, tuning.plan.settings) if tuning.plan.settings else None,
         },
-        "ledger": [_trial(each) for each in trials],
+        "ledger": [_trial(each, tuning.baseline.counts) for each in trials],
     }
     return cast(dict[str, Any], finite(view))
 
@@ -66,8 +67,13 @@ def _throughput(tuning: Tuning, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def _middle(trials: Sequence[Trial], settings: Mapping[str, Any], known: Figures) -> float:
-    rates = [each.figures.throughput for each in _finished(trials, settings) if each.figures]
-    return median(rates) if rates else known.throughput
+    rates = [_rate(each.figures, known.counts) for each in _finished(trials, settings)]
+    return median([rate for rate in rates if rate is not None] or [known.throughput])
+
+
+def _rate(figures: Figures | None, counts: str) -> float | None:
+    """None where nothing was measured, or not in this count."""
+    return counted(figures, counts).throughput if figures and knows(figures, counts) else None
 
 
 def _finished(trials: Sequence[Trial], settings: Mapping[str, Any]) -> Iterable[Trial]:
@@ -115,14 +121,14 @@ def _stages(trials: Sequence[Trial], settings: Mapping[str, Any]) -> dict[str, f
     return {stage: median(each.get(stage, 0.0) for each in seen) for stage in seen[0]}
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: Trial, counts: str) -> dict[str, Any]:
     figures = trial.figures
     return {
         "number": trial.number,
         "settings": codec.to_plain(trial.plan.settings),
         "status": trial.status.value,
         "seconds": trial.seconds,
-        "throughput": figures.throughput if figures else None,
+        "throughput": _rate(figures, counts),
         "step_ms": figures.step_ms if figures else None,
         "reason": trial.reason,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hotlap.facts.rates import TOKENS
 from hotlap.facts.timeline import Stage
 from hotlap.report.advice import typed
 from hotlap.report.document import Column, Document, Kind, Point, Section, Strip, Table
@@ -59,10 +60,12 @@ def _guard(view: View, say: Phrases) -> str:
 
 
 def _why(view: View, say: Phrases) -> tuple[str, ...]:
-    spent = say("tuned.spent", view, ended=translated(view["ended"], say))
+    spent = [say("tuned.spent", view, ended=translated(view["ended"], say))]
+    if view["throughput"]["counts"] == TOKENS:
+        spent.append(say("tuned.tokens"))
     before, after = view["baseline"], view["tuned"]
     if not view["plan"]["settings"] or after is None:
-        return (spent,)
+        return tuple(spent)
     waits = say(
         "tuned.waits",
         before=before["data_ms"],
@@ -70,7 +73,7 @@ def _why(view: View, say: Phrases) -> tuple[str, ...]:
         step_before=before["step_ms"],
         step_after=after["step_ms"],
     )
-    return (waits, spent)
+    return (waits, *spent)
 
 
 def _commands(view: View) -> tuple[str, ...]:
