@@ -132,11 +132,11 @@ def _making(data: Ready) -> float:
 def tuning(case: str, variant: str) -> dict[str, float]:
     """Batches a second, after what live tuning may take to learn; the consumer of uneven batches takes 4 ms."""
     kind = case.partition(":")[2]
-    way, _, numbers = variant.partition("-")
+    way, *numbers = variant.rsplit("-", 2)
     options: dict[str, Any] = {}
     if way != "auto":
-        workers, _, ahead = numbers.partition("-")
-        options = {"way": way, "num_workers": int(workers), "prefetch": int(ahead)}
+        workers, ahead = map(int, numbers)
+        options = {"way": way, "num_workers": workers, "prefetch": ahead}
     batches = iter(Loader(Costly(kind), batch_size=8, **options))
     step = 0.004 if kind == "uneven" else 0.0
     _consume(batches, step, LEARNING if way == "auto" else WARM, None)

@@ -1,9 +1,10 @@
 """Are predictions of loader settings right? Each is set against the throughput that the setting really brings.
 
-usage: python bench/predictions.py [--quick] [--rounds 3] [--steps 150] [--threads N]
-A job is profiled under one setting; from that profile alone hotlap predicts other settings, which are then run. Base
-and targets take turns, each in a fresh process. Prints predicted and measured, the median error, and how often the
-measured throughput lay within the predicted interval.
+usage: python bench/predictions.py [--quick] [--rounds 3] [--steps 150] [--threads N] [--plain]
+A job is profiled with `--ceiling` under one setting; from that profile alone hotlap predicts other settings, which are
+then run in processes of their own. Base and targets take turns. Prints predicted and measured, the median error, and
+how often the measured throughput lay within the predicted interval. `--plain` profiles without `--ceiling`: what the
+model of the loader says by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hotlap.cost.pipeline import Load, Setting, cached, predict
+from hotlap.cost.pipeline import Load, Setting, cached, lighter, predict
 from hotlap.cost.prediction import Prediction
 from hotlap.cost.reading import cores_for
 from hotlap.diagnose.inputs import input_of, item_line
@@ -69,7 +70,7 @@ def drop_top_line(sight: Sight, load: Load) -> Load:
     line = item_line(sight.timeline, 0)
     left = 1.0 - (line.share if line else 0.0)
     work = load.work
-    return replace(load, work=replace(work, cpu_s=work.cpu_s * left, queue_s=work.queue_s * left))
+    return lighter(load, replace(work, cpu_s=work.cpu_s * left, queue_s=work.queue_s * left))
 
 
 def workers(*counts: int) -> list[Target]:
@@ -109,23 +110,13 @@ def printer(folder: Path) -> Case:
     )
 
 
-def profile(command: Sequence[str], steps: int, threads: int | None) -> Run:
+def profile(command: Sequence[str], options: argparse.Namespace, *more: str) -> Run:
     """The throughput of a command under hotlap, and what hotlap saw."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        hotlap = [
-            PYTHON,
-            "-m",
-            "hotlap",
-            "profile",
-            "--steps",
-            str(steps),
-            "--out",
-            str(out),
-            "--json",
-            "view.json",
-        ]
-        environment = os.environ | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
+        hotlap = [PYTHON, "-m", "hotlap", "profile", *more, "--steps", str(options.steps)]
+        hotlap += ["--out", str(out), "--json", "view.json"]
+        environment = os.environ | ({"OMP_NUM_THREADS": str(options.threads)} if options.threads else {})
         subprocess.run([*hotlap, *command], cwd=folder, env=environment, check=True, capture_output=True)
         view = json.loads((Path(folder) / "view.json").read_text(encoding="utf-8"))
         sight = Sight(read_timelines(out / "timeline.arrow"), read_json(out / "host.json", Host))
@@ -147,9 +138,10 @@ def measure(case: Case, options: argparse.Namespace) -> Iterator[tuple[Target, f
     figures: dict[str, list[float]] = {target.name: [] for target in case.targets}
     for turn in range(options.rounds):
         order = case.targets if turn % 2 == 0 else [*reversed(case.targets)]
-        bases.append(profile([*case.command, *case.base], options.steps, options.threads))
+        more = [] if options.plain else ["--ceiling"]
+        bases.append(profile([*case.command, *case.base], options, *more))
         for target in order:
-            run = profile([*case.command, *target.arguments], options.steps, options.threads)
+            run = profile([*case.command, *target.arguments], options)
             figures[target.name].append(run.steps_per_s)
     bases.sort(key=lambda run: run.steps_per_s)
     base = bases[len(bases) // 2]
@@ -173,6 +165,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of the jobs (default: as it is)")
+    parser.add_argument("--plain", action="store_true", help="profile without --ceiling")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.steps = 1, 40

@@ -97,6 +97,13 @@ def test_free_input_saves_the_planted_wait(view, timeline):
     assert view["free_input"].keys() == {"step_ms", "gain", "low", "high", "disturbed"}
 
 
+def test_other_numbers_of_workers_are_rehearsed_and_believed(view, timeline):
+    found = {each["workers"]: each["gain"] for each in view["rehearsals"]}
+    assert set(found) == {each for each in (1, 2, 4, 8) if each <= (os.cpu_count() or 1)}
+    settings = [fix for each in view["findings"] for fix in each["fixes"] if fix["knob"] == "num-workers"]
+    assert all(fix["predicted_gain"] <= max(found.values()) * 1.3 + 0.1 for fix in settings)
+
+
 def test_the_window_ends_before_the_phases(view, timeline, folder):
     """The trace lasts for three steps and the ceiling for more: had they been measured, there would be more steps."""
     assert timeline.steady_steps >= STEPS

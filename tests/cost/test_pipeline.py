@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from hotlap.cost.pipeline import Load, Setting, Work, best_workers, cached, predict, step_s
+from hotlap.cost.pipeline import (
+    Load,
+    Setting,
+    Work,
+    best_workers,
+    cached,
+    lighter,
+    predict,
+    step_s,
+)
+from hotlap.facts.timeline import Rehearsal
 
 
 def load(cpu_ms=80.0, wait_ms=0.0, compute_ms=20.0, collate_ms=0.0, mib=0.1, cores=1.0, observed_ms=None):
@@ -42,12 +52,12 @@ def test_workers_take_cores_from_the_training_itself():
 def test_cheap_items_are_dearer_to_hand_over():
     cheap = load(cpu_ms=0.2, compute_ms=2.0, mib=4.0)
     assert ms(cheap, 2) > ms(cheap, 0)
-    assert best_workers(cheap, range(5), 4) == 0
+    assert best_workers(cheap, Setting(0), range(5), 4) == 0
 
 
 def test_the_fewest_workers_that_serve_are_enough():
-    assert best_workers(load(cpu_ms=30, compute_ms=40), range(9), 8) == 1
-    assert best_workers(load(cpu_ms=150, compute_ms=40), range(9), 8) in (4, 5, 6)
+    assert best_workers(load(cpu_ms=30, compute_ms=40), Setting(0), range(9), 8) == 1
+    assert best_workers(load(cpu_ms=150, compute_ms=40), Setting(0), range(9), 8) in (4, 5, 6)
 
 
 def test_a_deeper_queue_never_hurts():
@@ -93,3 +103,30 @@ def test_on_two_cores_four_workers_serve_cpu_bound_items_like_two():
 def test_it_agrees_with_measured_waiting_items(workers, measured):
     bound = load(cpu_ms=0.1, wait_ms=4 * 64, compute_ms=0.0001)
     assert ms(bound, 0) / ms(bound, workers) == pytest.approx(measured, rel=0.2)
+
+
+REHEARSED = {1: Rehearsal(1, 0.120, 0.01), 2: Rehearsal(2, 0.070, 0.01)}
+
+
+def test_what_was_rehearsed_is_believed_more_than_the_model():
+    tried = replace(load(), rehearsed=REHEARSED)
+    found = predict(tried, Setting(0), Setting(1), 2)
+    assert found.gain == pytest.approx(100 / 120 - 1)
+    assert found.interval.high - found.interval.low < 0.15
+    assert best_workers(tried, Setting(0), range(3), 2) == 2
+
+
+def test_beyond_what_was_rehearsed_the_model_goes_on_from_there_and_doubts_itself():
+    waiting = replace(load(cpu_ms=1, wait_ms=100, compute_ms=5), rehearsed={2: Rehearsal(2, 0.060, 0.01)})
+    twice = predict(waiting, Setting(0), Setting(4), 2)
+    assert twice.gain == pytest.approx(106 / 30 - 1, rel=0.15)
+    near = predict(waiting, Setting(0), Setting(2), 2)
+    width = [each.interval.high / each.interval.low for each in (twice, near)]
+    assert width[0] > width[1]
+
+
+def test_without_pauses_for_its_input_a_training_process_computes_faster():
+    paused = replace(load(cpu_ms=80, compute_ms=20), free_s=0.008)
+    assert step_s(cached(paused), Setting(0), 2) * 1e3 == pytest.approx(8, abs=0.5)
+    half = lighter(paused, replace(paused.work, cpu_s=0.040))
+    assert step_s(half, Setting(0), 2) * 1e3 == pytest.approx(40 + 14)

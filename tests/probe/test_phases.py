@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from hotlap.diagnose.operators import read_operators
-from hotlap.probe import boundary, phases
+from hotlap.probe import boundary, phases, rehearsal
 from hotlap.probe.feed import Feed
 from hotlap.probe.phases import CeilingPhase, OperatorPhase
+from hotlap.probe.rehearsal import RehearsalPhase
 
 OTHER = 7  # the number of a loader that does not feed training
 
@@ -39,7 +40,7 @@ def trace(session):
 
 def test_only_the_phases_that_were_asked_for_and_free_input_first(session, feed):
     named = [type(each) for each in phases.phases(session, feed, ["ops", "ceiling"])]
-    assert named == [CeilingPhase, OperatorPhase]
+    assert named == [CeilingPhase, *[RehearsalPhase] * len(rehearsal.counts()), OperatorPhase]
     assert phases.phases(session, feed, []) == []
 
 
@@ -149,6 +150,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_num_threads(1)
 data = TensorDataset(torch.randn(400, 8), torch.randn(400, 1))
+if "long" in sys.argv:
+    data.tensors = tuple(each.repeat(4, 1) for each in data.tensors)
 model = torch.nn.Linear(8, 1)
 others = torch.nn.Linear(8, 1)
 sgd = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -166,7 +169,7 @@ for x, y in DataLoader(data, batch_size=4):
     if "validate" in sys.argv and seen % 10 == 0:
         with torch.no_grad():
             print(sum(len(x) for x, y in validation))
-    if seen == 60:
+    if seen == 60 and "long" not in sys.argv:
         break
 print("the end")
 """
@@ -191,15 +194,15 @@ def test_a_script_that_ends_under_the_profiler(run_script):
 
 
 def test_validation_in_the_phases_ends_as_it_should(run_script):
-    run = run_script(LOOP, "validate", stop_after=15, phases=["ceiling", "ops"])
+    run = run_script(LOOP, "long", "validate", stop_after=15, phases=["ceiling", "ops"])
     assert run.exit_code == 0, run.stderr
-    assert set(run.stdout.split()) == {"400"}, "each validation has seen all of its data"
+    assert set(run.stdout.split()) == {"1600"}, "each validation has seen all of its data"
     assert run.timeline.free_input_s is not None
     assert run.timeline.probe.faults == ()
 
 
 def test_optimizers_that_take_turns_make_one_step(run_script):
-    run = run_script(LOOP, "gan", stop_after=20, phases=["ceiling", "ops"])
+    run = run_script(LOOP, "long", "gan", stop_after=20, phases=["ceiling", "ops"])
     assert run.exit_code == 0, run.stderr
     assert len(run.timeline.steps) == 10
     assert run.timeline.ops.steps == 3

@@ -4,18 +4,20 @@ A step is as slow as the slowest of three: the consumer (compute plus taking ove
 producers (the work of a batch, spread over the workers) and the machine (all CPU time, spread over the
 cores). Without workers nothing overlaps. So items that need the CPU do not scale beyond the cores and take
 them from the training process, items that wait scale with the workers, and a batch that is cheap to make is
-dearer to hand over.
+dearer to hand over. Where numbers of workers were rehearsed on the job itself, the model only says how a setting
+differs from the nearest one of those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import exp, fsum, log
 from typing import NamedTuple
 
 from hotlap.cost.prediction import Prediction
 from hotlap.facts.diagnosis import Interval
+from hotlap.facts.timeline import Rehearsal
 
 # Hand-over of a batch between processes, measured on an idle two-core machine: per batch and per MiB. The
 # worker copies into shared memory; the consumer wakes up, maps it and unpickles.
@@ -23,6 +25,9 @@ WORKER_BATCH_S, WORKER_MIB_S = 0.4e-3, 1.9e-3
 CONSUMER_BATCH_S, CONSUMER_MIB_S = 0.8e-3, 0.3e-3
 CACHED_ITEM_S = 3e-6  # indexing a tensor that is in memory
 COPY_BYTES_PER_S = 4e9  # one core, memory to memory
+
+
+NOISE = 0.05  # of a step: how far two runs of one setting lie apart on a quiet machine
 
 
 class Setting(NamedTuple):
@@ -64,6 +69,8 @@ class Load:
     compute_s: float  # a step, all but data
     compute_cores: float  # that the training process keeps busy while it computes
     observed_s: float
+    free_s: float | None = None  # a step whose input was free, where that was measured
+    rehearsed: Mapping[int, Rehearsal] = field(default_factory=dict)  # by number of workers
 
 
 class _Doubt(NamedTuple):
@@ -103,15 +110,33 @@ def giving_s(mib: float) -> float:
 
 def predict(load: Load, now: Setting, then: Setting, cores: float, after: Load | None = None) -> Prediction:
     """The gain from `now` to `then`; `after` is the load where that changes too, as when items are cached."""
+    if after is None and load.rehearsed:
+        return _from_rehearsal(load, now, then, cores)
     target = after or load
     gains = [
         _step_now(load, now, then, cores, doubt) / step_s(target, then, cores, doubt) - 1.0
         for doubt in (_EXPECTED, _BRIGHT, _DARK)
     ]
     # Where the model misses the step that was measured, it will miss the next one about as much.
-    miss = abs(log(load.observed_s / step_s(load, now, cores))) + 0.05
+    miss = abs(log(load.observed_s / step_s(load, now, cores))) + NOISE
     low, high = (1.0 + min(gains)) * exp(-miss) - 1.0, (1.0 + max(gains)) * exp(miss) - 1.0
     return Prediction(gains[0], Interval(low, high))
+
+
+def _from_rehearsal(load: Load, now: Setting, then: Setting, cores: float) -> Prediction:
+    step, doubt = _foreseen(load, now, then, cores)
+    gain = load.observed_s / step - 1.0
+    return Prediction(gain, Interval((1.0 + gain) * exp(-doubt) - 1.0, (1.0 + gain) * exp(doubt) - 1.0))
+
+
+def _foreseen(load: Load, now: Setting, then: Setting, cores: float) -> tuple[float, float]:
+    """The step that is expected, and the doubt about its logarithm: the more, the more of it is the model's word."""
+    known = {**load.rehearsed, now.workers: Rehearsal(now.workers, load.observed_s, 0.0)}
+    nearest = max((each for each in known if each <= then.workers), default=min(known))
+    anchor = now if nearest == now.workers else Setting(nearest)
+    modelled = step_s(load, then, cores) / step_s(load, anchor, cores) if anchor != then else 1.0
+    tried = known[nearest]
+    return tried.step_s * modelled, NOISE + 2.0 * tried.spread + abs(log(modelled)) / 2.0
 
 
 def _step_now(load: Load, now: Setting, then: Setting, cores: float, doubt: _Doubt) -> float:
@@ -123,9 +148,13 @@ def _step_now(load: Load, now: Setting, then: Setting, cores: float, doubt: _Dou
     return load.observed_s if now.workers > 0 >= then.workers else step_s(load, now, cores, doubt)
 
 
-def best_workers(load: Load, candidates: Iterable[int], cores: float, prefetch: int = 2) -> int:
+def best_workers(load: Load, now: Setting, candidates: Iterable[int], cores: float) -> int:
     """The fewest workers whose step is within 3 % of the quickest."""
-    times = {workers: step_s(load, Setting(workers, prefetch), cores) for workers in candidates}
+    settings = {each: Setting(each, now.prefetch) for each in candidates}
+    times = {
+        each: _foreseen(load, now, then, cores)[0] if load.rehearsed else step_s(load, then, cores)
+        for each, then in settings.items()
+    }
     quickest = min(times.values())
     return min(workers for workers, time in times.items() if time <= 1.03 * quickest)
 
@@ -134,7 +163,19 @@ def cached(load: Load) -> Load:
     """The same load with all items in memory: what is left of an item is an index and a copy."""
     work = load.work
     fetch = work.items * CACHED_ITEM_S + work.mib * 2**20 / COPY_BYTES_PER_S
-    return replace(load, work=replace(work, cpu_s=min(work.fetch_s, fetch), wait_s=0.0, queue_s=0.0))
+    return lighter(load, replace(work, cpu_s=min(work.fetch_s, fetch), wait_s=0.0, queue_s=0.0))
+
+
+def lighter(load: Load, work: Work) -> Load:
+    """The same load with less work for a batch.
+
+    A training process that pauses for its input computes more slowly than one that does not: its threads fall asleep,
+    its caches go cold. As much of that goes as of the pause, where both were measured.
+    """
+    if load.free_s is None or load.work.seconds <= 0:
+        return replace(load, work=work)
+    left = min(1.0, work.seconds / load.work.seconds)
+    return replace(load, work=work, compute_s=load.free_s + (load.compute_s - load.free_s) * left)
 
 
 def _smooth_max(parts: tuple[float, ...], sharpness: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hotlap.cost.pipeline import Load, Setting, Work, giving_s
+from hotlap.facts.ceiling import free_input, rehearsed
 from hotlap.facts.host import Host
 from hotlap.facts.summary import Summary
 from hotlap.facts.timeline import Loader, Stage, Timeline, Worker
@@ -46,7 +47,12 @@ def load_of(timeline: Timeline, summary: Summary, host: Host) -> Load | None:
     data_cpu = work.cpu_s + work.collate_s if found[1].num_workers == 0 else 0.0
     batches = batches_per_step(timeline)
     cores = _compute_cores(timeline, host, compute / step, batches * data_cpu / step)
-    return Load(work, batches, compute, cores, step)
+    return Load(work, batches, compute, cores, step, _free_s(timeline, summary), rehearsed(timeline, summary))
+
+
+def _free_s(timeline: Timeline, summary: Summary) -> float | None:
+    found = free_input(timeline, summary)
+    return None if found is None or found.disturbed else found.step_ms / 1e3
 
 
 def batches_per_step(timeline: Timeline) -> float:

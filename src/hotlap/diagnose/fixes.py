@@ -109,7 +109,7 @@ def _workers(most_per_core: int = 1) -> Remedy:
         if seen is None or seen.loader.iterable:
             return
         candidates = range(sight.host.cores * most_per_core + 1)
-        workers = best_workers(seen.load, candidates, cores, seen.setting.prefetch)
+        workers = best_workers(seen.load, seen.setting, candidates, cores)
         if workers != seen.setting.workers:
             then = Setting(workers, seen.setting.prefetch)
             yield _fix("num-workers", str(workers), predict(seen.load, seen.setting, then, cores))

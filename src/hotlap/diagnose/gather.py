@@ -6,11 +6,10 @@ import json
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from hotlap.diagnose import describe
+from hotlap.diagnose import aftermath, describe
 from hotlap.diagnose.columns import Folded
 from hotlap.diagnose.device import book_waits, with_device_memory
 from hotlap.diagnose.fold import fold
@@ -21,10 +20,8 @@ from hotlap.diagnose.window import marks_within, samples_within
 from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
 from hotlap.probe import boundary
 from hotlap.probe.marks import Kind
-from hotlap.stats.quantile import quantile
 from hotlap.stats.steady import steady_from
 
-_RANKS_95 = 0.98  # half of 1.96 standard deviations of the rank of a median, times the root of the count
 _CUT_OFF = (Ending.INTERRUPTED, Ending.CRASHED, Ending.KILLED)
 _MARK_NS = 500  # an assumed cost of a mark, for a run too short to calibrate it
 
@@ -132,8 +129,11 @@ def _timeline(
         inferred=seen.inferred,
         comm_s=_comm_seconds(seen, since),
         ops=boundary.attempt(read_operators, recording.trace),
-        free_input_s=_free_input(facts, 0.0),
-        free_input_range_s=tuple(each for way in (-1, 1) if (each := _free_input(facts, way)) is not None),
+        free_input_s=aftermath.free_input(facts, 0.0),
+        free_input_range_s=tuple(
+            each for way in (-1, 1) if (each := aftermath.free_input(facts, way)) is not None
+        ),
+        rehearsals=aftermath.rehearsals(facts),
     )
 
 
@@ -213,15 +213,6 @@ def _probe_cost(recording: Recording, seen: Folded) -> ProbeCost:
         dropped_steps=seen.dropped_steps,
         faults=tuple(facts.get("faults", ())),
     )
-
-
-def _free_input(facts: Mapping[str, Any], way: float) -> float | None:
-    """Seconds of a step with free input: the median, or the lower or upper end of its interval, from its rank."""
-    walls = facts.get("free_input_ns")
-    if not walls:
-        return None
-    share = 0.5 + way * _RANKS_95 / sqrt(len(walls))
-    return quantile(walls, min(1.0, max(0.0, share))) / 1e9
 
 
 def _comm_seconds(seen: Folded, since: int) -> float | None:

@@ -1,11 +1,11 @@
-"""What free input would bring: steps on a replayed batch, set against the steady steps before them."""
+"""What other input would bring: steps on a replayed batch, or on items made by other workers, after the window."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hotlap.facts.summary import Summary, at
-from hotlap.facts.timeline import Stage, Timeline
+from hotlap.facts.timeline import Rehearsal, Stage, Timeline
 from hotlap.units import NS_PER_MS
 
 SLOWER = 0.05  # without input than with it
@@ -38,6 +38,12 @@ def free_input(timeline: Timeline, summary: Summary) -> FreeInput | None:
     gain, least, most = (summary.step_ms / (step + stalls) - 1.0 for step in (measured, high, low))
     apart = not _overlaps(timeline) and not median / APART <= measured <= median * APART
     return FreeInput(measured + stalls, gain, least, most, gain <= -SLOWER or apart)
+
+
+def rehearsed(timeline: Timeline, summary: Summary) -> dict[int, Rehearsal]:
+    """By number of workers. Steps that validate or save are not rehearsed: their time is added as it was."""
+    occasional = (summary.ms(Stage.VALIDATE) + summary.ms(Stage.CHECKPOINT)) / 1e3
+    return {each.workers: replace(each, step_s=each.step_s + occasional) for each in timeline.rehearsals}
 
 
 def _beside_input_ms(timeline: Timeline) -> tuple[float, float]:

@@ -304,6 +304,15 @@ class ProbeCost:
 
 
 @dataclass(frozen=True)
+class Rehearsal:
+    """A mean step fed by the script's own items under another number of workers, after the window."""
+
+    workers: int
+    step_s: float
+    spread: float  # standard error of that mean, as a share of it
+
+
+@dataclass(frozen=True)
 class Timeline:
     """All that was seen of one training process."""
 
@@ -332,6 +341,7 @@ class Timeline:
     ops: Ops | None = None
     free_input_s: float | None = None  # a step on a batch that costs nothing, measured by --ceiling
     free_input_range_s: tuple[float, ...] = ()  # in which that median lies, at 95 %
+    rehearsals: tuple[Rehearsal, ...] = ()  # of other numbers of workers, measured by --ceiling
 
     @property
     def on_cuda(self) -> bool:

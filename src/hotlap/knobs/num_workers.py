@@ -63,7 +63,7 @@ class NumWorkers(Knob):
         waits = load.work.wait_s > _WAITING * load.work.seconds
         most = _fit_shm(host, loader.batch_bytes, setting_of(loader).prefetch)
         most = min(most, host.cores * (_PER_WAITING_CORE if waits else 1))
-        best = best_workers(load, range(most + 1), cores_for(timeline, host), setting_of(loader).prefetch)
+        best = best_workers(load, setting_of(loader), range(most + 1), cores_for(timeline, host))
         wanted = {0, best, best // 2, min(host.cores, most)} - {loader.num_workers}
         return tuple(sorted(wanted))
 

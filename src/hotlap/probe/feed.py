@@ -13,6 +13,8 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import is_dataclass
 from typing import Any
 
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
 from hotlap.probe import boundary
 
 _OFTEN = 0.5  # of the steps: a loader that gives batches in fewer of them does not feed training
@@ -27,7 +29,13 @@ class Feed:
         self.learns = True
         self.replays = False
         self.step_was_free = False  # all input of the last step was replayed
+        self.source: Callable[[], Any] | None = (
+            None  # of batches in place of the last real one; may give None
+        )
         self.on_other_batch: Callable[[], Any] | None = None  # called at each batch that is not training's
+        self.own_workers: int | None = (
+            None  # of the loader that was replayed last, where others could take their place
+        )
         self._steps = 0
         self._fed: Counter[int] = Counter()  # steps in which a loader gave batches
         self._most: Counter[int] = Counter()  # batches that a loader gave in one step
@@ -45,9 +53,12 @@ class Feed:
         """A batch that costs nothing, or None."""
         if not self.replays or loader not in self._kept or self._given[loader] >= self.usual(loader):
             return None
+        batch = self.source() if self.source is not None else _fresh(self._kept[loader])
+        if batch is None:
+            return None
         self._given[loader] += 1
         self._replayed += 1
-        return _fresh(self._kept[loader])
+        return batch
 
     def gave(self, loader: int, batch: Any, iterator: Any) -> None:
         """A loader has handed out a real batch."""
@@ -81,11 +92,22 @@ class Feed:
                 time.sleep(_LOOK_EVERY_S)
         return bool(self._kept)
 
+    def only_iterator(self) -> Any:
+        """What gave training its batches; None where several did, or none."""
+        return next(iter(self._iterators.values())) if len(self._iterators) == 1 else None
+
     def forget(self) -> None:
         """Give batches and iterators free."""
-        self.replays = False
+        self.own_workers = workers_of(self.only_iterator())
+        self.replays, self.source = False, None
         self._kept.clear()
         self._iterators.clear()
+
+
+def workers_of(iterator: Any) -> int | None:
+    """Of torch's own loader over a dataset with indices, whose items any worker can make; None of all others."""
+    of_torch = isinstance(iterator, _BaseDataLoaderIter) and iterator._dataset_kind == _DatasetKind.Map
+    return int(iterator._num_workers) if of_torch else None
 
 
 def _is_behind(iterator: Any) -> bool:

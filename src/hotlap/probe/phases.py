@@ -10,6 +10,7 @@ import torch
 from hotlap.probe import boundary
 from hotlap.probe.feed import Feed
 from hotlap.probe.marks import STEP_MARK
+from hotlap.probe.rehearsal import RehearsalPhase, counts
 from hotlap.probe.session import Session, now
 
 OPS, CEILING = "ops", "ceiling"
@@ -130,11 +131,14 @@ def _wait_for_device() -> int:
     return now() - started
 
 
-def phases(session: Session, feed: Feed, names: list[str]) -> list[OperatorPhase | CeilingPhase]:
+AnyPhase = OperatorPhase | CeilingPhase | RehearsalPhase
+
+
+def phases(session: Session, feed: Feed, names: list[str]) -> list[AnyPhase]:
     """The phases that were asked for; free input first, since the profiler slows what follows it."""
-    found: list[OperatorPhase | CeilingPhase] = []
+    found: list[AnyPhase] = []
     if CEILING in names:
-        found.append(CeilingPhase(session, feed))
+        found += [CeilingPhase(session, feed), *(RehearsalPhase(session, feed, each) for each in counts())]
     if OPS in names:
         found.append(OperatorPhase(session, feed))
     return found

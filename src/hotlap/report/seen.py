@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hotlap.facts.ceiling import rehearsed
 from hotlap.facts.codec import to_plain
 from hotlap.facts.host import Host
 from hotlap.facts.summary import Summary
@@ -80,6 +81,16 @@ def cpu(steady: Sequence[Gauge], host: Host) -> dict[str, Any] | None:
         "disturbed": _mean(gauge.foreign_cpu for gauge in steady) > DISTURBED * host.cores,
         "gpu_busy": _mean(busy) if busy else None,
     }
+
+
+def rehearsals(timeline: Timeline, summary: Summary) -> list[dict[str, Any]]:
+    """Steps under other numbers of workers, beside the steady ones."""
+    found = rehearsed(timeline, summary).values()
+    now = summary.step_ms or 0.0
+    return [
+        {"workers": each.workers, "step_ms": each.step_s * 1e3, "gain": now / (each.step_s * 1e3) - 1.0}
+        for each in found
+    ]
 
 
 def worker(each: Worker) -> dict[str, Any]:

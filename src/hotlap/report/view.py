@@ -141,6 +141,7 @@ def _seen(timeline: Timeline, summary: Summary, host: Host, sources: Sources) ->
         "runtime": to_plain(timeline.runtime),
         "ops": to_plain(timeline.ops),
         "free_input": to_plain(free_input(timeline, summary)),
+        "rehearsals": seen.rehearsals(timeline, summary),
     }
 
 

@@ -40,7 +40,7 @@ class WorkersTooFew(Rule):
         if seen is None or seen.loader.iterable or seen.loader.num_workers >= most:
             return None
         now, cores = seen.setting, cores_for(sight.timeline, sight.host)
-        wanted = best_workers(seen.load, range(now.workers + 1, most + 1), cores, now.prefetch)
+        wanted = best_workers(seen.load, now, range(now.workers + 1, most + 1), cores)
         gain = predict(seen.load, now, now._replace(workers=wanted), cores).gain
         saved = min(seen.data, 1.0 - 1.0 / (1.0 + gain))
         evidence: Evidence = {

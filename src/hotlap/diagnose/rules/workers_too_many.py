@@ -45,7 +45,7 @@ class WorkersTooMany(Rule):
         seen, cores = input_of(sight), cores_for(sight.timeline, sight.host)
         if seen is None or seen.loader.num_workers == 0:
             return None
-        wanted = best_workers(seen.load, range(seen.loader.num_workers + 1), cores, seen.setting.prefetch)
+        wanted = best_workers(seen.load, seen.setting, range(seen.loader.num_workers + 1), cores)
         crowded, dear = _crowded(seen, sight), _dear(seen, wanted, cores)
         evidence: Evidence = {
             "workers": seen.loader.num_workers,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotlap.report.document import Column, Kind, Section, Table
@@ -18,7 +18,25 @@ def free_input(view: Mapping[str, Any], say: Phrases) -> Section | None:
     if seen is None:
         return None
     sentence = say(f"free_input.{_kind(seen)}", seen, now=view["step"]["ms_mean"])
-    return Section("free_input", say("section.free_input"), (sentence,), notes=(say("free_input.note"),))
+    notes, table = [say("free_input.note")], _rehearsed(view["rehearsals"], say)
+    if table is not None:
+        notes.append(say("free_input.rehearsed"))
+    return Section("free_input", say("section.free_input"), (sentence,), table, tuple(notes))
+
+
+def _rehearsed(rehearsals: Sequence[Mapping[str, Any]], say: Phrases) -> Table | None:
+    columns = [
+        Column(say(f"column.{each}"), Kind.NUMBER) for each in ("rehearsed_workers", "step", "throughput")
+    ]
+    rows = tuple(
+        (
+            say.number(each["workers"], ""),
+            say.number(each["step_ms"], "ms"),
+            say.number(each["gain"], "gain"),
+        )
+        for each in rehearsals
+    )
+    return Table(tuple(columns), rows) if rows else None
 
 
 def _kind(seen: Mapping[str, Any]) -> str:
