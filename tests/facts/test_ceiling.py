@@ -89,7 +89,8 @@ def test_slower_without_input_than_with_it_is_disturbed():
 
 
 def test_where_nothing_overlaps_free_input_leaves_the_rest_of_the_step():
-    assert measured([30] * 20, [10] * 20, free_input_s=0.004).disturbed
+    assert measured([30] * 20, [10] * 20, free_input_s=0.003).disturbed
+    assert not measured([30] * 20, [10] * 20, free_input_s=0.005).disturbed
     assert measured([30] * 20, [10] * 20, free_input_s=0.02).disturbed
     assert not measured([30] * 20, [10] * 20, free_input_s=0.013).disturbed
 
@@ -100,5 +101,5 @@ def test_where_nothing_overlaps_free_input_leaves_the_rest_of_the_step():
     ids=["workers", "device"],
 )
 def test_where_work_overlaps_the_rest_may_shrink_or_come_to_light(changes):
-    assert not measured([30] * 20, [10] * 20, free_input_s=0.004, **changes).disturbed
+    assert not measured([30] * 20, [10] * 20, free_input_s=0.003, **changes).disturbed
     assert not measured([30] * 20, [10] * 20, free_input_s=0.03, **changes).disturbed

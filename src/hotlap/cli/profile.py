@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ceiling",
         action="store_true",
-        help="after the window, steps on one replayed batch: speed with free input",
+        help="after the window, steps with free input, and with other numbers of loader workers",
     )
     add_json_option(parser)
 

@@ -98,7 +98,8 @@ class Feed:
 
     def forget(self) -> None:
         """Give batches and iterators free."""
-        self.own_workers = workers_of(self.only_iterator())
+        if self._iterators:
+            self.own_workers = workers_of(self.only_iterator())
         self.replays, self.source = False, None
         self._kept.clear()
         self._iterators.clear()
