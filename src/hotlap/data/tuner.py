@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hotlap.data.loader_fetch import Fetched
 
@@ -36,13 +37,16 @@ class Setting:
 class Trial:
     """A setting and how many batches of it should be seen; the first `settle` are left out.
 
-    Each batch is held back for `hold_s`, to see whether that delays the consumer at all.
+    Every second batch is held back for `hold_s`, to see whether that delays the consumer at all.
     """
 
     setting: Setting
     batches: int
     settle: int = 1
     hold_s: float = 0.0
+
+
+Turn = tuple[float, float]  # how long the consumer waited for a batch, and what it then took for it
 
 
 @dataclass
@@ -58,6 +62,22 @@ class Window:
     workers: int = 1
     stalls: int = 0
     longest_s: float = 0.0  # of the batches, to fetch
+    free: list[Turn] = field(default_factory=list)
+    held: list[Turn] = field(default_factory=list)
+
+    @property
+    def gives_way(self) -> float:
+        """How much less the consumer takes for a batch that was held back: 1 is all of the delay, 0 nothing of it.
+
+        Medians of batches in turn: neither a slow batch nor a machine that changes its speed decides.
+        """
+        if not self.free or not self.held:
+            return 0.0
+        delay, less = (
+            statistics.median(one) - statistics.median(two)
+            for one, two in zip(zip(*self.held, strict=True), zip(*self.free, strict=True), strict=True)
+        )
+        return -less / delay if delay > 0 else 0.0
 
     @property
     def uneven(self) -> bool:
@@ -109,6 +129,9 @@ class Tuner:
         self._trial = next(strategy)
         self._settled = 0
         self._window = Window()
+        self._before: tuple[bool, float] | None = (
+            None  # whether the last batch was held back, and the wait for it
+        )
         self.last: Window | None = None  # the last one that was full
 
     @property
@@ -117,7 +140,7 @@ class Tuner:
 
     @property
     def hold_s(self) -> float:
-        return self._trial.hold_s
+        return self._trial.hold_s if self._window.batches % 2 else 0.0
 
     def note(self, setting: Setting, lap_s: float, wait_s: float, fetched: Fetched) -> None:
         """A batch came `lap_s` after the one before, `wait_s` of it the consumer waited."""
@@ -127,6 +150,10 @@ class Tuner:
             self._settled += 1
             return
         window = self._window
+        if self._before is not None:
+            held, wait_before_s = self._before
+            (window.held if held else window.free).append((wait_before_s, lap_s - wait_s))
+        self._before = (self.hold_s > 0, wait_s) if self._trial.hold_s else None
         window.batches += 1
         window.seconds += lap_s
         window.wait_s += wait_s
@@ -146,7 +173,7 @@ class Tuner:
     def _go_on(self, window: Window) -> None:
         self.last = window if window.batches else self.last
         self._trial = self._strategy.send(window)
-        self._settled, self._window = 0, Window()
+        self._settled, self._window, self._before = 0, Window(), None
 
 
 class Story:

@@ -26,7 +26,10 @@ LOOK_AGAIN = 32  # batches until it is looked again whether workers are worth a 
 FIRST_REST, LONGEST_REST = 256, 16384  # batches until they are tried again, after they have not paid
 LONGEST_PAUSE = 256  # windows until more workers are tried again
 HELD = 0.4  # of the consumer's time: batches are held back so long to see whether it notices
-CHEAP_WINDOWS = 5  # in a row, before it is believed: batches that cost unevenly are cheap for a while too
+SLACK = 0.05  # of the lap: a consumer that takes less has no time in which a delay could hide
+GIVES_WAY = 0.5  # of a delay: if so much of it is made up for, it is hidden
+HOLDS = 32  # batches, every second of them held back
+REGRETS = 5  # windows in a row, before it is believed: batches that cost unevenly are cheap for a while too
 
 
 @dataclass
@@ -51,7 +54,7 @@ def chosen_by_user(setting: Setting, limits: Limits, story: Story) -> Strategy:
 
 def measured(limits: Limits, story: Story) -> Strategy:
     """Nothing is given: look at the items first, then take the way that suits them, then as many as pay."""
-    look, rest = (yield Trial(Setting(IN_PROCESS), 4)), FIRST_REST
+    look, rest, was_hidden = (yield Trial(Setting(IN_PROCESS), 4)), FIRST_REST, False
     while True:
         story.tell(
             f"A batch takes {duration(look.wall)} to fetch, {share(look.cpu_share)} of that time it needs a core, and "
@@ -60,7 +63,12 @@ def measured(limits: Limits, story: Story) -> Strategy:
         if not _is_worth_it(look, limits, story):
             look = yield Trial(Setting(IN_PROCESS), LOOK_AGAIN)
             continue
-        if not (yield from _is_hidden(look, story)):
+        hidden = yield from _is_hidden(look, story)
+        if was_hidden and not hidden:  # one look may err, and to try workers costs the consumer time
+            look = yield Trial(Setting(IN_PROCESS), HOLDS)
+            hidden = yield from _is_hidden(look, story)
+        was_hidden = hidden
+        if not hidden:
             for way in (THREADS, PROCESSES):
                 if (yield from _suits(way, look, limits, story)):
                     yield from _adjusted(_start(way, look, limits), look, limits, story)
@@ -82,15 +90,15 @@ def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
 
 def _is_hidden(look: Window, story: Story) -> Generator[Trial, Window, bool]:
     """A device that has work queued up does not notice that the host fetches a batch: then workers bring nothing."""
-    if look.gap < HELD * look.wall:
+    if look.gap < SLACK * look.lap:
         return False
     hold = HELD * look.gap
-    held = yield Trial(Setting(IN_PROCESS), 8, hold_s=hold)
-    if held.lap - look.lap > HELD * hold:
+    held = yield Trial(Setting(IN_PROCESS), HOLDS, hold_s=hold)
+    if held.gives_way < GIVES_WAY:
         return False
     story.tell(
-        f"Batches are fetched in the consumer's own thread: held back by {duration(hold)}, they came "
-        f"{duration(max(0.0, held.lap - look.lap))} later, so fetching is hidden already."
+        f"Batches are fetched in the consumer's own thread: when every second one was held back by {duration(hold)}, "
+        f"the consumer made up for {share(min(1.0, held.gives_way))} of the delay, so fetching is hidden already."
     )
     return True
 
@@ -155,11 +163,12 @@ def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> S
         f"{str(setting).capitalize()}: {rate(seen.rate)} batches/s instead of {rate(look.rate)} without; "
         f"{_why(look, limits)}; {setting.ahead} batches ahead ({size(setting.ahead * look.size)})."
     )
-    pause, rest, cheap = 1, 0, 0
+    pause, rest, regretted = 1, 0, 0
     while True:
-        cheap = cheap + 1 if seen.wall < look.wall * CHEAP else 0
-        if cheap >= CHEAP_WINDOWS:
-            story.tell(f"A batch takes only {duration(seen.wall)} by now.")
+        regret = _regret(seen, look)
+        regretted = regretted + 1 if regret else 0
+        if regretted >= REGRETS:
+            story.tell(regret)
             return
         deeper = deepened(setting, seen, limits, story) if limits.ahead is None else setting
         more, rest = _more(setting, look, limits), rest - 1
@@ -168,6 +177,15 @@ def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> S
             rest = pause = 1 if worked else min(LONGEST_PAUSE, 2 * pause)
         setting = replace(setting, ahead=max(setting.ahead, deeper.ahead))
         seen = yield Trial(setting, max(16, setting.workers), 0)
+
+
+def _regret(seen: Window, look: Window) -> str:
+    """Why workers should not be kept after all; "" where they should."""
+    if seen.wall < look.wall * CHEAP:
+        return f"A batch takes only {duration(seen.wall)} by now."
+    if seen.rate < look.rate and seen.waiting > WAITS:
+        return f"Workers give {rate(seen.rate)} batches/s by now, the consumer's own thread gave {rate(look.rate)}."
+    return ""
 
 
 def _why(look: Window, limits: Limits) -> str:

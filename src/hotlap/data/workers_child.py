@@ -13,6 +13,7 @@ import select
 import struct
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.connection import Connection
@@ -31,6 +32,7 @@ from hotlap.data.ring import map_slot
 from hotlap.data.ring_codec import Arena, DoesNotFitError, Written, collate_straight_into, write
 
 RECORD = struct.Struct("<6q")
+AT_ONCE = 64  # records that are read together, far less than a pipe holds
 LOOK_FOR_PARENT_S = 5.0
 
 
@@ -88,22 +90,25 @@ class _Worker:
         self.fetch: Fetch | None = None
         self.to_pass = 0
         self.parent = os.getppid()
+        self.ready = select.poll()
+        self.ready.register(orders, select.POLLIN)
+        os.set_blocking(orders, False)
 
     def work(self) -> None:
         self._settle_in()
         self._report(Report.SETTLED, 0)
-        ready = select.poll()
-        ready.register(self.orders, select.POLLIN)
-        while True:
-            if not ready.poll(LOOK_FOR_PARENT_S * 1000):
-                if os.getppid() != self.parent:
+        while orders := self._told():
+            for order in RECORD.iter_unpack(orders):
+                if not self._obey(*order):
                     return
-                continue
-            record = os.read(self.orders, RECORD.size)
-            if len(record) < RECORD.size:
-                return  # the parent has gone
-            if not self._obey(*RECORD.unpack(record)):
-                return
+
+    def _told(self) -> bytes:
+        """All that was ordered meanwhile; waits for it only where there is nothing. Nothing: the parent has gone."""
+        while True:
+            with suppress(BlockingIOError):
+                return os.read(self.orders, RECORD.size * AT_ONCE)
+            if not self.ready.poll(LOOK_FOR_PARENT_S * 1000) and os.getppid() != self.parent:
+                return b""
 
     def _settle_in(self) -> None:
         post = self.post

@@ -15,7 +15,7 @@ from typing import Any
 
 from hotlap.data.loader_fetch import Source
 from hotlap.data.ring import own_fork
-from hotlap.data.workers_child import RECORD, Order, Post, Report, live
+from hotlap.data.workers_child import AT_ONCE, RECORD, Order, Post, Report, live
 
 GRACE_S = 5.0  # as torch gives its workers to end by themselves
 
@@ -58,8 +58,11 @@ class Worker:
     def reports_left(self) -> list[Heard]:
         found: list[Heard] = []
         with suppress(BlockingIOError):
-            while content := os.read(self.reports.fileno(), RECORD.size * 64):
+            full = RECORD.size * AT_ONCE
+            while content := os.read(self.reports.fileno(), full):
                 found += RECORD.iter_unpack(content)
+                if len(content) < full:
+                    break
         return found
 
 

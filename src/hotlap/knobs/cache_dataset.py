@@ -2,10 +2,11 @@
 
 What it does
     Proves on samples that items come out bit for bit the same (fetched again in another order, under other random
-    states, in another process) and that they draw no random numbers; then makes all of them, in parallel, before the
-    first batch. `memory` keeps them for this run; `file` under `.hotlap/cache/` (or HOTLAP_CACHE), for later runs and
-    for all ranks, under a fingerprint of the dataset's code, parameters and files. Windows that overlap are kept once.
-    Random transforms that a dataset applies last stay live. A dataset that the script changes later is served as is.
+    states, in another process, and from a copy of the dataset that was told of another epoch) and that they draw no
+    random numbers; then makes all of them, in parallel, before the first batch. `memory` keeps them for this run;
+    `file` under `.hotlap/cache/` (or HOTLAP_CACHE), for later runs and for all ranks, under a fingerprint of the
+    dataset's code, parameters and files. Windows that overlap are kept once. Random transforms that a dataset applies
+    last stay live. A dataset that the script changes later is served as is.
 When it helps
     Items cost CPU time or waiting, and are made again in every epoch. With everything in memory, workers cost more
     than they bring: let the plan have `num-workers: 0`, and `batched-fetch` beside it.

@@ -1,4 +1,5 @@
-"""Whether a dataset gives the same items again: proved by fetching some of them twice under different random states.
+"""Whether a dataset gives the same items again: proved by fetching some of them twice under different random states,
+and once more from a copy that was told of another epoch, where the dataset knows of epochs.
 
 It happens once, after the window, right before the script is ended, so that nothing of the training can change by it.
 Random states are put back all the same. Any fault, and any item that takes too long, means: not known.
@@ -17,23 +18,23 @@ from typing import Any
 
 import torch
 
+from hotlap.epochs import NoOtherEpochError, in_other_epochs
 from hotlap.probe.content import bytes_of, same
 
-_ITEMS = 3  # the first, the middle one and the last: enough to meet a random draw, few enough for slow items
+_ITEMS = 8  # enough to meet a random draw that spares every second item; of slow items fewer are waited for
 _BUDGET_S = 0.5
 _LONGEST_S = 2.0  # a fetch that retries or stalls is given up then
 
 
 def describe_items(dataset: Any) -> dict[str, Any]:
-    """`item_bytes`, `deterministic` and `draws_random` of a map-style dataset; nothing where it was not proved."""
+    """`item_bytes`, `deterministic` and `draws_random` of a map-style dataset; what was not proved is left out."""
     fetch = _fetcher(dataset)
-    count = len(dataset)
-    indices = sorted({0, count // 2, count - 1})[:_ITEMS] if count else []
     sizes: list[int] = []
-    equal, drawn = True, False
+    equal, drawn, lasting = True, False, True
     began = time.monotonic()
     with _RandomStates() as states, _given_up_after(_LONGEST_S):
-        for index in indices:
+        later = _later(dataset)
+        for index in _indices(len(dataset)):
             states.seed(1)
             first = fetch(index)
             drawn = drawn or states.moved()
@@ -41,14 +42,29 @@ def describe_items(dataset: Any) -> dict[str, Any]:
                 break
             states.seed(2)
             equal = equal and same(first, fetch(index))
+            lasting = lasting and all(same(first, other(index)) for other in later or ())
             sizes.append(bytes_of(first))
     if not sizes:
         return {}
-    return {
-        "item_bytes": sum(sizes) // len(sizes),
-        "deterministic": equal and not drawn,
-        "draws_random": drawn or not equal,
-    }
+    known = {"item_bytes": sum(sizes) // len(sizes), "draws_random": drawn or not equal}
+    proved = later is not None or drawn or not equal
+    return known | ({"deterministic": equal and lasting and not drawn} if proved else {})
+
+
+def _indices(count: int) -> list[int]:
+    """The first, the last and the middle one come first."""
+    spread = [count * place // _ITEMS for place in range(_ITEMS)]
+    return [index for index in dict.fromkeys([0, count - 1, count // 2, *spread]) if 0 <= index < count][
+        :_ITEMS
+    ]
+
+
+def _later(dataset: Any) -> list[Callable[[int], Any]] | None:
+    """Fetch items as in other epochs; none where the dataset knows of none, None where that cannot be told."""
+    try:
+        return [_fetcher(each) for each in in_other_epochs(dataset)]
+    except NoOtherEpochError:
+        return None
 
 
 def _fetcher(dataset: Any) -> Callable[[int], Any]:

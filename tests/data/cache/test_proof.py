@@ -77,6 +77,50 @@ def test_the_build_looks_at_every_item(made, make, reason):
     assert reason in refusal.value.what
 
 
+class Drawn(Dataset):
+    """What is random of an item follows from the seed, the epoch and its number: no random numbers are shared."""
+
+    def __init__(self, chance: float = 0.3, shared: bool = True) -> None:
+        self.chance = chance
+        self.epoch: Any = torch.zeros((), dtype=torch.int64).share_memory_() if shared else 0
+
+    def __len__(self) -> int:
+        return 40
+
+    def set_epoch(self, epoch: int) -> None:
+        if isinstance(self.epoch, torch.Tensor):
+            self.epoch.fill_(epoch)
+        else:
+            self.epoch = epoch
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        own = np.random.default_rng((7, int(self.epoch), index))
+        noise = own.normal() if own.random() < self.chance else 0.0
+        return torch.tensor([index, noise])
+
+
+@pytest.mark.parametrize("keep", ["memory", "file"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_items_that_change_with_the_epoch_are_not_kept(shared, keep):
+    dataset = Drawn(shared=shared)
+    with pytest.raises(CannotCacheError, match="is another one in another epoch"):
+        materialise(dataset, keep)
+    assert int(dataset.epoch) == 0
+
+
+def test_a_dataset_that_is_told_the_epoch_for_nothing_is_kept(require_equal):
+    require_equal(Drawn(chance=0.0), materialise(Drawn(chance=0.0)))
+
+
+def test_what_cannot_be_told_the_epoch_is_refused():
+    dataset = Drawn()
+    dataset.set_epoch = None  # type: ignore[method-assign, assignment]
+    with pytest.raises(
+        CannotCacheError, match="told the epoch, and its items of another one could not be looked at"
+    ):
+        materialise(dataset)
+
+
 class Stream(IterableDataset):
     def __iter__(self) -> Any:
         return iter(range(3))

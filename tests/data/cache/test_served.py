@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from hotlap.data import materialise
 from hotlap.data.cache import materialise as materialising
@@ -30,7 +30,7 @@ class Tokens(Dataset):
 
     def __init__(self, scale: int = 2) -> None:
         self.scale = scale
-        self.epoch = 0
+        self.shift = 0
         self.rows = list(range(25))
         self.weights = torch.ones(3)
 
@@ -39,14 +39,14 @@ class Tokens(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         Tokens.made += 1
-        return torch.tensor([self.rows[index] * self.scale + self.epoch]) * self.weights
+        return torch.tensor([self.rows[index] * self.scale + self.shift]) * self.weights
 
     @property
     def vocabulary(self) -> int:
         return self.scale * len(self.rows)
 
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+    def set_shift(self, shift: int) -> None:
+        self.shift = shift
 
     def total(self) -> float:
         return float(sum(self[index][0] for index in range(len(self))))
@@ -102,8 +102,8 @@ def test_it_is_of_the_dataset_s_class_and_shares_its_attributes():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda dataset, served: served.set_epoch(3),
-        lambda dataset, served: setattr(dataset, "epoch", 3),
+        lambda dataset, served: served.set_shift(3),
+        lambda dataset, served: setattr(dataset, "shift", 3),
         lambda dataset, served: dataset.rows.append(7),
         lambda dataset, served: dataset.weights.mul_(2),
         lambda dataset, served: setattr(dataset, "weights", torch.zeros(3)),
@@ -119,10 +119,42 @@ def test_a_dataset_that_the_script_changes_is_served_as_it_is_now(change, words)
     assert words().count("was changed by the script: its items are no longer served from the cache") == 1
 
 
+class Shared(Dataset):
+    """Tells its workers, which live on, by memory that they share; the items of both epochs happen to be the same at
+    every place that is looked at."""
+
+    def __init__(self, cell: Any) -> None:
+        self.turn = cell
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> int:
+        turn = self.turn.value if hasattr(self.turn, "value") else int(self.turn)
+        return index + (turn if index == 215 else 0)
+
+
+@pytest.mark.parametrize(
+    ("cell", "change"),
+    [
+        (lambda: torch.zeros((), dtype=torch.int64).share_memory_(), lambda cell: cell.fill_(5)),
+        (lambda: multiprocessing.Value("l", 0), lambda cell: setattr(cell, "value", 5)),
+        (lambda: multiprocessing.RawValue("l", 0), lambda cell: setattr(cell, "value", 5)),
+    ],
+    ids=["tensor", "value", "raw"],
+)
+def test_workers_that_live_on_see_what_was_changed_in_shared_memory(cell, change):
+    dataset = Shared(cell())
+    loader = DataLoader(materialise(dataset), batch_size=100, num_workers=1, persistent_workers=True)
+    assert torch.cat(list(loader))[215] == 215
+    change(dataset.turn)
+    assert torch.cat(list(loader))[215] == 220
+
+
 def test_a_change_below_is_seen_too():
     dataset = Tokens()
     served = materialise(Subset(dataset, [5, 3]))
-    dataset.epoch = 100
+    dataset.shift = 100
     assert served[1].tolist() == [106.0] * 3
 
 
@@ -131,8 +163,8 @@ def test_copies_and_pickles_are_those_of_the_original():
     served = materialise(dataset)
     for other in (copy.copy(served), copy.deepcopy(served), pickle.loads(pickle.dumps(served))):
         assert type(other) is Tokens
-        other.epoch = 5
-        assert dataset.epoch == 0
+        other.shift = 5
+        assert dataset.shift == 0
     stream = io.BytesIO()
     torch.save(served, stream)
     for content in (pickle.dumps(served), pickle.dumps(served, 0), stream.getvalue()):
@@ -173,7 +205,7 @@ def test_a_loader_that_is_built_anew_takes_the_same_cache():
     dataset = Tokens()
     store = kept_of(materialise(dataset)).store
     assert kept_of(materialise(dataset)).store is store
-    dataset.epoch = 1
+    dataset.shift = 1
     assert kept_of(materialise(dataset)).store is not store
 
 

@@ -38,6 +38,13 @@ class Random(TrainSet):
     def __getitem__(self, index):
         return torch.randn(3)
 
+class ByEpoch(TrainSet):
+    epoch = 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __getitem__(self, index):
+        return torch.tensor([index, self.epoch])
+
 class Strange(TrainSet):
     def __getitem__(self, index):
         return {"x": object()}
@@ -168,6 +175,7 @@ def test_a_dataset_that_python_can_import_gives_equal_items(user_module, tmp_pat
     ("name", "arguments", "message"),
     [
         ("own_set:Random", {"count": 9}, "is random: item 0 was not the same twice"),
+        ("own_set:ByEpoch", {"count": 9}, "changes with the epoch: item 0 is another one then"),
         ("own_set:Strange", {"count": 9}, "field 'x' is a builtins.object"),
         ("own_set:Ragged", {"count": 9}, "sample 5 has another structure"),
         ("own_set:Fails", {"count": 9}, "sample 6 cannot be read: KeyError: 'label'"),

@@ -25,7 +25,7 @@ from hotlap.data.cache.refusal import NoFileError
 from hotlap.data.cache.source import Source
 from hotlap.data.cache.witnesses import witness
 
-FORMAT = 1  # of the cache: caches of another format are not looked at
+FORMAT = 2  # of the cache: caches of another format are not looked at. 1 knew nothing of epochs
 MOST_FILES = 200_000  # below a folder that a dataset names
 LONGEST_PATH = 1024
 _BASES = ("torch.utils.data.dataset", "typing", "abc")  # library classes that keep nothing of their own

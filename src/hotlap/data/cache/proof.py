@@ -1,8 +1,9 @@
 """Proof that items are deterministic: sampled ones are fetched again and again, and must be bit-equal.
 
-Twice in one process, in another order and under other random states, and once more in another process. Nobody
-may draw from the random numbers that all share either: an item that draws and drops the number is equal each
-time, yet the script's random numbers would go on differently without it.
+Twice in one process, in another order and under other random states; once more in another process; and, where the
+dataset knows of epochs, from a copy that was told of another one, since what is kept serves all of them. Nobody may
+draw from the random numbers that all share either: an item that draws and drops the number is equal each time, yet the
+script's random numbers would go on differently without it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from hotlap.data.cache.encode import raw, slide_share
 from hotlap.data.cache.refusal import CannotCacheError
 from hotlap.data.cache.shape import Mismatch, Shape, leaves_of, shape_of, take_apart, widened
 from hotlap.data.cache.source import Source
+from hotlap.epochs import NoOtherEpochError, in_other_epochs
 
 SPREAD = 12  # samples over the whole dataset
 PAIRS = 4  # places at which two items in a row are looked at
@@ -91,6 +93,7 @@ def _prove(source: Source, lives: bool) -> Proof:
         first: Look = child.call(source, 7, PATIENCE_S, look_twice, rows, lives)
         other: Look = child.call(source, 19, PATIENCE_S, look, sorted(first.digests), lives)
         _require_equal(first, other, "in another process")
+        child.call(source, 31, PATIENCE_S, require_lasting, first, lives)
         _require_any_threads(source, first, lives)
     finally:
         alone = witnesses.put_back(before)
@@ -140,6 +143,19 @@ def look_with(source: Source, rows: Sequence[int], lives: bool, threads: int) ->
     if isinstance(found[0], BaseException):
         raise found[0]
     return found[0]
+
+
+def require_lasting(source: Source, seen: Look, lives: bool) -> None:
+    """In a child: items of other epochs are the same."""
+    try:
+        others = in_other_epochs(source.dataset)
+    except NoOtherEpochError as fault:
+        raise CannotCacheError(
+            f"the dataset is told the epoch, and its items of another one could not be looked at ({fault})"
+        ) from fault
+    for other in others:
+        later = look(replace(source, dataset=other), list(seen.digests), lives)
+        _require_equal(seen, later, "in another epoch")
 
 
 def samples(count: int) -> list[int]:

@@ -1,13 +1,18 @@
 """Notices that the script changes its dataset after the items were kept, such as `dataset.epoch = 3`.
 
-Attributes are compared by identity, containers by length and tensors by their count of changes in place: that
-takes a microsecond, and is done for each batch. Changes deep inside of an array are not seen.
+Attributes are compared by identity, containers by length, tensors by their count of changes in place, and a few
+numbers that processes share (an epoch that workers which live on are told of) by content: that takes microseconds, and
+is done for each batch. Changes deep inside of an array are not seen.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
+import numpy as np
 import torch
 
 from hotlap.data.cache.live import transforms_of
@@ -15,6 +20,9 @@ from hotlap.data.cache.source import nested
 
 _GONE = object()
 _SIZED = (list, dict, set, bytearray)
+_FEW = 16  # numbers that are compared one by one
+
+Read = Callable[[Any], Any]
 
 
 class Watch:
@@ -34,19 +42,38 @@ class Watch:
         for state, count, marks in self._held:
             if len(state) != count:
                 return "an attribute"
-            for name, value, mark in marks:
-                if state.get(name, _GONE) is not value or (mark is not None and _mark(value) != mark):
+            for name, value, read, mark in marks:
+                if state.get(name, _GONE) is not value or (read is not None and read(value) != mark):
                     return f"'{name}'"
         return ""
 
 
-def _marks(holder: Any, free: set[tuple[int, str]]) -> list[tuple[str, Any, int | None]]:
+def _marks(holder: Any, free: set[tuple[int, str]]) -> list[tuple[str, Any, Read | None, Any]]:
+    watched = [(name, value) for name, value in vars(holder).items() if (id(holder), name) not in free]
+    readers = [_reader(value) for _, value in watched]
     return [
-        (name, value, _mark(value)) for name, value in vars(holder).items() if (id(holder), name) not in free
+        (name, value, read, read(value) if read is not None else None)
+        for (name, value), read in zip(watched, readers, strict=True)
     ]
 
 
-def _mark(value: Any) -> int | None:
+def _reader(value: Any) -> Read | None:
+    """What tells that something was changed in place."""
     if isinstance(value, torch.Tensor):
-        return value._version
-    return len(value) if isinstance(value, _SIZED) else None
+        shared = (
+            value.is_shared() and value.numel() <= _FEW
+        )  # another process does not raise the version of ours
+        return torch.Tensor.tolist if shared else _version
+    if isinstance(value, np.ndarray) and value.size <= _FEW:
+        return np.ndarray.tobytes
+    if isinstance(value, (Synchronized, ctypes._SimpleCData)):
+        return _shared_value
+    return len if isinstance(value, _SIZED) else None
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return tensor._version
+
+
+def _shared_value(holder: Any) -> Any:
+    return holder.value

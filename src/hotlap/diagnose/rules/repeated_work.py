@@ -4,7 +4,8 @@ What it is
     Items come out bit for bit the same each time, so that every epoch after the first repeats the work of
     the first.
 How it is recognised
-    Sample items were fetched twice under different random states and were equal; all items together fit
+    Sample items were fetched twice under different random states and were equal, also those of a copy that
+    was told of another epoch where the dataset knows of epochs (`set_epoch`); all items together fit
     into free memory with a quarter of it to spare; and fetching items is at least 2 % of the step on the
     critical path. The share is that of fetching, less what copying from memory takes, and less the first
     epoch, which has to be paid once: two of three epochs seen give two thirds. Where only one epoch was

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from hotlap.data.pack.source import Arguments, Source
 from hotlap.data.samples import SampleError, checksum, flatten
+from hotlap.epochs import NoOtherEpochError, in_other_epochs
 from hotlap.errors import UsageError
 
 _LOOKED_AT_TWICE = 3
@@ -53,8 +54,22 @@ class Dataset(Source):
             if first != again:
                 what = f"{self._name} is random: item {index} was not the same twice."
                 raise SampleError(what, "pack it without its random transforms, and apply those in training")
+            self._require_lasting(index, first)
             digest.update(first.to_bytes(4, "little"))
         return digest.hexdigest()
+
+    def _require_lasting(self, index: int, first: int) -> None:
+        """What is packed serves every epoch."""
+        remedy = "pack it without what changes by the epoch, and apply that in training"
+        try:
+            others = in_other_epochs(self._data)
+        except NoOtherEpochError as fault:
+            what = f"{self._name} is told the epoch, and its items of another one could not be looked at ({fault})."
+            raise SampleError(what, remedy) from fault
+        if any(checksum(flatten(other[index])[0]) != first for other in others):
+            raise SampleError(
+                f"{self._name} changes with the epoch: item {index} is another one then.", remedy
+            )
 
 
 class _Numbers(Sequence[str]):
