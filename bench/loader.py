@@ -58,13 +58,20 @@ def _ratio(figures: Figures, base: str, other: str, key: str) -> str:
 
 def handover(rounds: int, folder: Path, _: bool) -> None:
     print("\nhand-over of a batch from a worker process, us (target: at most 0.1 of torch's)")
+    print("  ready:  the worker holds the batch ready, so all the time from one to the next is hand-over")
+    print("  rows:   16 rows are collated: all the time from one to the next, with making the batch")
+    print(
+        "  beyond: the same without making; that is what fetching and stacking the rows into memory that it"
+    )
+    print("          has already takes the worker, timed by itself at every 8th batch of the same run")
     figures = _runs("handover", ("torch", "hotlap"), rounds, folder)
-    for size, key in ((1, "us_1"), (1, "net_us_1"), (16, "us_16"), (16, "net_us_16")):
-        torchs, ours = (_median(figures, each, key) for each in ("torch", "hotlap"))
-        if torchs is not None and ours is not None:
-            compared = _ratio(figures, "torch", "hotlap", key)
-            shown = "beyond making it" if key.startswith("net") else "from one to the next"
-            print(f"{size:>4} MiB, {shown:<20}  torch {torchs:>8.0f}  hotlap {ours:>8.0f}  ratio {compared}")
+    for size in (1, 16):
+        for part in ("ready", "rows", "beyond", "making"):
+            key = f"{part}_{size}"
+            torchs, ours = (_median(figures, each, key) for each in ("torch", "hotlap"))
+            if torchs is not None and ours is not None:
+                compared = "" if part == "making" else f"  ratio {_ratio(figures, 'torch', 'hotlap', key)}"
+                print(f"{size:>4} MiB, {part:<7} torch {torchs:>8.0f}  hotlap {ours:>8.0f}{compared}")
 
 
 def tuning(rounds: int, folder: Path, quick: bool) -> None:
@@ -82,7 +89,7 @@ def tuning(rounds: int, folder: Path, quick: bool) -> None:
 
 def busy(rounds: int, folder: Path, quick: bool) -> None:
     print("\nshare of its time that a stand-in accelerator computes (target: 0.95)")
-    for kind, step in (("windows", "2 ms"), ("sequences", "20 ms")):
+    for kind, step in (("windows", "2 ms"), ("sequences", "20 ms"), ("wav", "20 ms"), ("flac", "20 ms")):
         peers = () if quick else PEERS
         figures = _runs(f"busy:{kind}", (*peers, "hotlap"), rounds, folder)
         shown = ", ".join(

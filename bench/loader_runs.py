@@ -6,6 +6,7 @@ Writes its figures as JSON into the file that BENCH_FIGURES names.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import queue
 import sys
@@ -17,30 +18,59 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hotlap.data.bucketing import BucketBatchSampler, pad_collate
+from hotlap.data.decode_audio import Audio
 from hotlap.data.loader import Loader
 
 LEARNING = 200  # batches that live tuning may take
 WARM = 20  # batches of a fixed setting that are not counted
 MEASURED_S = 1.5
 ROWS = 16  # of a batch that is handed over
+LOOK_EVERY = 8  # batches: how often a worker times the making of one
+CLIPS = 96
 
 
 class Ready(Dataset[torch.Tensor]):
-    """Items that exist already in the worker: all that is left is to collate them and to hand them over."""
+    """Whole batches that the worker holds ready as arrays: nothing is left to make, only to hand over."""
 
     def __init__(self, mebibytes: int, batches: int) -> None:
-        self.items = torch.randn(ROWS, (mebibytes << 18) // ROWS)
-        self.count = batches * ROWS
+        self.arrays = [np.random.default_rng(seed).random(mebibytes << 17) for seed in range(4)]
+        self.count = batches
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return self.items[index % ROWS]
+        return torch.from_numpy(self.arrays[index % 4])  # a new tensor: torch moves those that it has sent
+
+
+class Rows(Dataset[torch.Tensor]):
+    """Rows that torch's collate stacks. Now and then the worker times how long that takes it, into memory it has."""
+
+    def __init__(self, mebibytes: int, batches: int) -> None:
+        self.rows = torch.randn(ROWS, (mebibytes << 18) // ROWS)
+        self.count, self.calls = batches * ROWS, 0
+        self.warm = torch.zeros_like(self.rows)
+        self.looks: Any = multiprocessing.Array("d", 2)  # how many, and their seconds
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        self.calls += 1
+        if self.calls % LOOK_EVERY == 0:
+            began = time.perf_counter()
+            torch.stack(self._fetched(indices), out=self.warm)
+            self.looks[0] += 1
+            self.looks[1] += time.perf_counter() - began
+        return self._fetched(indices)
+
+    def _fetched(self, indices: list[int]) -> list[torch.Tensor]:
+        return [self.rows[index % ROWS] for index in indices]
 
 
 class Costly(Dataset[torch.Tensor]):
@@ -95,6 +125,34 @@ class Sequences(Dataset[torch.Tensor]):
         return self.tokens[end - int(self.lengths[index]) : end]
 
 
+class Clips(Dataset[torch.Tensor]):
+    """Sound of 1 to 8 s at 16 kHz in files of one kind, mapped into memory and decoded by what `Audio` chooses."""
+
+    def __init__(self, suffix: str) -> None:
+        folder = Path(f"clips-{suffix}")
+        if not folder.exists():
+            folder.mkdir()
+            _write_clips(folder, suffix)
+        self.contents = [np.memmap(each, mode="r") for each in sorted(folder.iterdir())]
+        self.decode = Audio()
+
+    def __len__(self) -> int:
+        return 100 * len(self.contents)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(self.decode(memoryview(self.contents[index % len(self.contents)])))
+
+
+def _write_clips(folder: Path, suffix: str) -> None:
+    """Harmonics under a moving envelope and a little noise, so that a decoder has work to do."""
+    random = np.random.default_rng(0)
+    for number in range(CLIPS):
+        at = np.arange(int(random.uniform(1.0, 8.0) * 16_000)) / 16_000
+        voice = sum(np.sin(2 * np.pi * order * (120 + number) * at) / order for order in range(1, 12))
+        sound = 0.2 * voice * np.clip(np.sin(14 * at), 0, 1) + 0.003 * random.normal(size=len(at))
+        soundfile.write(folder / f"{number:03}.{suffix}", sound, 16_000, subtype="PCM_16")
+
+
 def main(case: str, variant: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -103,30 +161,28 @@ def main(case: str, variant: str) -> None:
 
 
 def handover(_: str, variant: str) -> dict[str, float]:
-    """Microseconds from batch to batch, with one worker that has nothing else to do, and without making them."""
+    """Microseconds a batch, from one worker that has nothing else to do, whole and without what making it takes."""
+    build: Callable[..., Any] = Loader if variant == "hotlap" else DataLoader
     figures: dict[str, float] = {}
-    for mebibytes, count in ((1, 400), (16, 60)):
-        data = Ready(mebibytes, count + 20)
-        kind: Callable[..., Any] = Loader if variant == "hotlap" else DataLoader
-        batches = iter(kind(data, batch_size=ROWS, num_workers=1))
-        for _ in range(20):
-            next(batches)
-        began = time.perf_counter()
-        for batch in batches:
-            assert batch.numel() == mebibytes << 18
-        took = (time.perf_counter() - began) / count * 1e6
-        figures |= {f"us_{mebibytes}": took, f"net_us_{mebibytes}": max(1.0, took - _making(data))}
+    for mebibytes, count in ((1, 800), (16, 80)):
+        ready = build(Ready(mebibytes, count + WARM), batch_size=None, num_workers=1)
+        figures[f"ready_{mebibytes}"] = _from_one_to_the_next(iter(ready), count)
+        rows = Rows(mebibytes, count + WARM)
+        whole = _from_one_to_the_next(iter(build(rows, batch_size=ROWS, num_workers=1)), count)
+        looks, seconds = rows.looks
+        making = seconds / looks * 1e6
+        figures |= {f"rows_{mebibytes}": whole, f"making_{mebibytes}": making}
+        figures[f"beyond_{mebibytes}"] = max(1.0, whole - making * (1 + 1 / LOOK_EVERY))
     return figures
 
 
-def _making(data: Ready) -> float:
-    """Microseconds that a batch takes without being handed over."""
-    batches = iter(DataLoader(data, batch_size=ROWS))
-    next(batches)
-    began = time.perf_counter()
-    for _ in range(20):
+def _from_one_to_the_next(batches: Iterator[Any], count: int) -> float:
+    for _ in range(WARM):
         next(batches)
-    return (time.perf_counter() - began) / 20 * 1e6
+    began = time.perf_counter()
+    for _ in range(count):
+        next(batches)
+    return (time.perf_counter() - began) / count * 1e6
 
 
 def tuning(case: str, variant: str) -> dict[str, float]:
@@ -176,6 +232,11 @@ class Accelerator:
             time.sleep(self.step_s)
             self.busy_s += time.perf_counter() - began
 
+    def stop(self) -> None:
+        """A thread that still runs when the interpreter ends would take it down."""
+        self.steps.put(None)
+        self.thread.join()
+
 
 def busy(case: str, variant: str) -> dict[str, float]:
     """Share of its time that the accelerator computes."""
@@ -183,20 +244,29 @@ def busy(case: str, variant: str) -> dict[str, float]:
     ours = variant == "hotlap"
     build: Callable[..., Any] = Loader if ours else DataLoader
     workers = {} if ours else {"num_workers": int(variant.rpartition("-")[2])}
-    if kind == "windows":
-        batches = _endless(build(Windows(), batch_size=512, shuffle=True, **workers))
-        accelerator = Accelerator(0.002)
-    else:
-        data = Sequences()
-        sampler = BucketBatchSampler(data.lengths.tolist(), 32)
-        batches = _endless(build(data, batch_sampler=sampler, collate_fn=pad_collate, **workers))
-        accelerator = Accelerator(0.02)
+    batches, accelerator = (
+        _endless(build(**_fed(kind), **workers)),
+        Accelerator(0.002 if kind == "windows" else 0.02),
+    )
     for _ in range(LEARNING):
         accelerator.steps.put(next(batches))
     before, began = accelerator.busy_s, time.perf_counter()
     while time.perf_counter() - began < 2 * MEASURED_S:
         accelerator.steps.put(next(batches))
-    return {"busy": (accelerator.busy_s - before) / (time.perf_counter() - began)}
+    share = (accelerator.busy_s - before) / (time.perf_counter() - began)
+    accelerator.stop()
+    return {"busy": share}
+
+
+def _fed(kind: str) -> dict[str, Any]:
+    """What the loader of a kind is built with."""
+    if kind == "windows":
+        return {"dataset": Windows(), "batch_size": 512, "shuffle": True}
+    if kind == "sequences":
+        data = Sequences()
+        sampler = BucketBatchSampler(data.lengths.tolist(), 32)
+        return {"dataset": data, "batch_sampler": sampler, "collate_fn": pad_collate}
+    return {"dataset": Clips(kind), "batch_size": 16, "shuffle": True, "collate_fn": pad_collate}
 
 
 if __name__ == "__main__":

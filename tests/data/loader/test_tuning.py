@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -30,6 +31,7 @@ class Machine:
     device: bool = False
     cores: int = 2
     number: count = field(default_factory=count)
+    before_s: float = 0.0  # how long the consumer waited for the last batch
 
     def fetch_s(self, setting: Setting, wall_s: float) -> float:
         busy = self.cpu * setting.workers
@@ -42,12 +44,13 @@ class Machine:
         wall = self.burst_s if burst else self.fetch_s(setting, self.wall_s)
         if setting.way == IN_PROCESS:
             wait = wall + hold_s
-            gap = max(self.gap_s - wait, 1e-5) if self.device else self.gap_s
+            gap = max(self.gap_s - self.before_s, 1e-5) if self.device else self.gap_s
         else:
             hidden = self.gap_s * (setting.ahead - 1) if burst else 0.0
             steady = self.fetch_s(setting, self.wall_s) / setting.workers
             wait = max(0.0, (wall if burst else steady) - max(hidden, self.gap_s)) + 2e-4
             gap = self.gap_s
+        self.before_s = wait
         size = 1 << 20
         cpu = 0.0 if burst else self.wall_s * self.cpu
         return wait + gap, wait, Fetched(None, [], int(wall * 1e9), int(cpu * 1e9), size)
@@ -114,6 +117,36 @@ def test_fetching_that_a_device_hides_is_left_alone(limits):
     assert "fetching is hidden already" in story
     setting, _ = run(Machine(0.007, gap_s=0.002, device=True), limits)  # a device that starves
     assert setting.way == PROCESSES
+
+
+def test_little_slack_on_a_noisy_machine_is_enough_to_hide_behind(limits):
+    class Noisy(Machine):
+        """Fetching takes most of the device's time, a batch now and then far more than that."""
+
+        draw = random.Random(0)
+
+        def lap(self, setting, hold_s):
+            self.wall_s = 0.02 if self.draw.random() < 0.05 else self.draw.uniform(0.0016, 0.0019)
+            return super().lap(setting, hold_s)
+
+    setting, story = run(Noisy(0.0018, gap_s=0.0022, device=True), limits, 3000)
+    assert setting.way == IN_PROCESS
+    assert "Two threads" not in story
+    busy = Noisy(0.0018, gap_s=0.0022)  # the consumer itself takes as long: there is something to win
+    assert run(busy, limits, 300)[0].way == PROCESSES
+
+
+def test_workers_that_are_slower_in_the_end_are_let_go(limits):
+    class Promising(Machine):
+        """The first batches of processes come quickly."""
+
+        def fetch_s(self, setting, wall_s):
+            slow = setting.way == PROCESSES and next(self.number) > 60
+            return super().fetch_s(setting, wall_s) * (3 if slow else 1)
+
+    setting, story = run(Promising(0.03), limits, 300)
+    assert setting.way == IN_PROCESS
+    assert "the consumer's own thread gave 33" in story
 
 
 def test_uneven_batches_are_fetched_further_ahead(limits):
