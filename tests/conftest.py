@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,15 @@ import pytest
 # Two threads wait for each other at every operation, for long where another process holds a core. Torch reads this
 # once, when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """For `-m alone` only files that name the mark are imported: importing all frameworks takes a while."""
+    if config.getoption("markexpr") != "alone":
+        return None
+    tests = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    named = any(each.suffix == ".py" and "mark.alone" in each.read_text(encoding="utf-8") for each in tests)
+    return None if named else True
 
 
 @dataclass

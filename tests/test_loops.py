@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 from hotlap.facts.arrow import read_timelines
 
 LOOPS = Path(__file__).parent / "loops"
+IN_TURN = str(LOOPS.with_name("in_turn.py"))
 ALWAYS = {"data", "forward", "backward", "optimizer"}
 OCCASIONAL = {"log", "validate", "checkpoint"}
 STEPS = 30
@@ -40,6 +42,15 @@ class Kind:
     launcher: tuple[str, ...] = ()
     ranks: int = 1
     steps: int = STEPS
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (str(LOOPS / self.script), *self.arguments, "--steps", str(STEPS), "--dump", "dump.pt")
+
+    @property
+    def company(self) -> str:
+        """Loops of one company run without the probe in one process, one after the other."""
+        return " ".join(self.launcher) or self.needs
 
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone")
@@ -87,29 +98,57 @@ class Run:
         return value
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Iterator[Callable[[Kind], Callable[[], Path]]]:
+    """Starts a loop without the probe, with all of its company; what it returns waits for the folder of that loop."""
+    home = tmp_path_factory.mktemp("alone")
+    started: dict[str, subprocess.Popen[str]] = {}
+
+    def begin(kind: Kind) -> Callable[[], Path]:
+        if kind.company not in started:
+            started[kind.company] = start(home, *in_company(home, kind))
+        return lambda: finished(started[kind.company]) and folder_of(home, kind)
+
+    yield begin
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
+def in_company(home: Path, kind: Kind) -> tuple[str, ...]:
+    company = [each for each in KINDS.values() if each.company == kind.company]
+    turns = [[str(folder_of(home, each)), *each.words] for each in company]
+    return (*(kind.launcher or (sys.executable,)), IN_TURN, json.dumps(turns))
+
+
+def folder_of(home: Path, kind: Kind) -> Path:
+    return home / next(name for name, each in KINDS.items() if each is kind)
+
+
+def finished(process: subprocess.Popen[str]) -> bool:
+    if process.returncode is None:
+        complaint = process.communicate(timeout=280)[1]
+        assert process.returncode == 0, complaint[-4000:]
+    return process.returncode == 0
+
+
 @pytest.fixture(scope="module", params=list(KINDS))
-def run(request, tmp_path_factory):
+def run(request, tmp_path_factory, alone):
     kind = KINDS[request.param]
     if kind.needs == "c++" and not shutil.which("g++"):
         pytest.skip("needs a C++ compiler")
     if kind.needs != "c++" and find_spec(kind.needs) is None:
         pytest.skip(f"needs {kind.needs}")
-    alone, watched = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("watched")
-    script = (str(LOOPS / kind.script), *kind.arguments, "--steps", str(STEPS), "--dump", "dump.pt")
+    watched, without = tmp_path_factory.mktemp("watched"), alone(kind)
     options = ("profile", "--full", "--out", "run", "--json", "view.json")
-    job = ("--", *kind.launcher, *script) if kind.launcher else script
-    started = [
-        start(watched, sys.executable, "-m", "hotlap", *options, *job),
-        start(alone, *(kind.launcher or (sys.executable,)), *script),
-    ]
-    complaints = [process.communicate(timeout=280)[1] for process in started]
-    assert [process.returncode for process in started] == [0, 0], "\n".join(complaints)[-4000:]
+    job = ("--", *kind.launcher, *kind.words) if kind.launcher else kind.words
+    finished(start(watched, sys.executable, "-m", "hotlap", *options, *job))
     return Run(
         kind=kind,
         view=json.loads((watched / "view.json").read_text()),
         timelines=read_timelines(watched / "run" / "timeline.arrow"),
         watched=sorted(watched.glob("dump.pt*")),
-        alone=sorted(alone.glob("dump.pt*")),
+        alone=sorted(without().glob("dump.pt*")),
     )
 
 

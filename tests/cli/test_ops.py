@@ -76,6 +76,7 @@ def timeline(folder: Path) -> Timeline:
     return only
 
 
+@pytest.mark.alone
 def test_the_planted_product_is_the_dearest_operator(view):
     dearest = view["ops"]["top"][0]
     assert (dearest["name"], dearest["shapes"], dearest["dtype"]) == (
@@ -89,6 +90,7 @@ def test_the_planted_product_is_the_dearest_operator(view):
     assert sum(each["share"] for each in view["ops"]["top"]) <= 1.001
 
 
+@pytest.mark.alone
 def test_free_input_saves_the_planted_wait(view, timeline):
     waits = sorted(timeline.steps.stages["data"][timeline.steady_from :])
     assert waits[0] >= SLEEP_MS * 1e6
@@ -97,6 +99,7 @@ def test_free_input_saves_the_planted_wait(view, timeline):
     assert view["free_input"].keys() == {"step_ms", "gain", "low", "high", "disturbed"}
 
 
+@pytest.mark.alone
 def test_other_numbers_of_workers_are_rehearsed_and_believed(view, timeline):
     found = {each["workers"]: each["gain"] for each in view["rehearsals"]}
     assert set(found) == {each for each in (1, 2, 4, 8) if each <= (os.cpu_count() or 1)}
@@ -104,6 +107,7 @@ def test_other_numbers_of_workers_are_rehearsed_and_believed(view, timeline):
     assert all(fix["predicted_gain"] <= max(found.values()) * 1.3 + 0.1 for fix in settings)
 
 
+@pytest.mark.alone
 def test_the_window_ends_before_the_phases(view, timeline, folder):
     """The trace lasts for three steps and the ceiling for more: had they been measured, there would be more steps."""
     assert timeline.steady_steps >= STEPS
@@ -113,10 +117,12 @@ def test_the_window_ends_before_the_phases(view, timeline, folder):
     assert timeline.probe.faults == () and view["ending"] == "window"
 
 
+@pytest.mark.alone
 def test_nothing_of_the_profiler_is_printed(folder):
     assert "profiler" not in (folder / "stderr").read_text()
 
 
+@pytest.mark.alone
 def test_the_stored_run_shows_both(folder):
     command = [sys.executable, "-m", "hotlap", "report", "run", "--format", "terminal"]
     shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout

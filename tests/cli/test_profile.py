@@ -47,7 +47,7 @@ def train(steps, at=-1, act=None):
         with torch.no_grad():
             weight.sub_(1e-6 * weight.grad)
             weight.grad = None
-        time.sleep(0.004)
+        time.sleep(0.01)
         if step == at: act()
         if step == steps: break
 

@@ -12,19 +12,23 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def record(tmp_path_factory):
-    """`record(integration, script, *arguments)`: what the integration reached while the script ran."""
+    """`record(integration, [script, *arguments], ...)`: what the integration reached while each of the scripts ran."""
 
-    def run(integration, script, *arguments):
+    def run(integration, *scripts):
         folder = tmp_path_factory.mktemp(integration)
-        source = HERE.parents[1] / "src"
-        environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, HERE / "recorder.py", integration, "result.json", HERE.parent / script]
+        environment = os.environ | {"PYTHONPATH": str(HERE.parents[1] / "src"), "OMP_NUM_THREADS": "1"}
+        commands = [[str(HERE.parent / script), *arguments] for script, *arguments in scripts]
         done = subprocess.run(
-            [*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+            [sys.executable, HERE / "recorder.py", integration, "result.json", json.dumps(commands)],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         seen = json.loads((folder / "result.json").read_text())
-        assert seen["faults"] == []
-        return SimpleNamespace(**seen)
+        assert [each["faults"] for each in seen] == [[]] * len(scripts)
+        return [SimpleNamespace(**each) for each in seen]
 
     return run

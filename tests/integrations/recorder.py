@@ -1,8 +1,8 @@
-"""Runs a script under one integration alone, with a Stager that only counts, and writes down what it reached.
+"""Runs scripts under one integration alone, with a Stager that only counts, and writes down what each of them reached.
 
-    python recorder.py <integration id> <result.json> <script> [arguments]
+    python recorder.py <integration id> <result.json> '[["script.py", "--steps", "20"], ...]'
 
-Run as a process of its own, since importing a framework cannot be undone.
+Run as a process of its own, since importing a framework cannot be undone; the scripts share that import.
 """
 
 import functools
@@ -26,6 +26,11 @@ class Recorder:
         self.calls = {}
         self.stages = {}
         self.missing = []
+        self.notes = []
+
+    def begin(self):
+        """Of the next script."""
+        self.calls = dict.fromkeys(self.calls, 0)
         self.notes = []
 
     def stage(self, owner, name, stage):
@@ -63,18 +68,29 @@ def _importable(name):
 
 
 def main():
-    wanted, result, *command = sys.argv[1:]
+    wanted, result, scripts = sys.argv[1:]
     integration = next(each for each in units(integrations, Integration) if each.id == wanted)
     recorder, doorman = Recorder(), Doorman()
     for name in integration.modules:
         doorman.expect(name, lambda module: integration.attach(module, recorder))
     sys.meta_path.insert(0, doorman)
-    sys.argv = command
-    runpy.run_path(command[0], run_name="__main__")
-    notes = list(recorder.notes)
+    reached = []
+    for command in json.loads(scripts):
+        recorder.begin()
+        sys.argv = command
+        runpy.run_path(command[0], run_name="__main__")
+        reached.append({"calls": dict(recorder.calls), "notes": list(recorder.notes)})
+    known = set(recorder.calls)
     absent = [name for name in integration.modules if not _importable(name)]
-    seen = {key: getattr(recorder, key) for key in ("calls", "stages", "missing")}
-    Path(result).write_text(json.dumps(seen | {"absent": absent, "notes": notes, "faults": boundary.faults}))
+    uncalled = dict.fromkeys(recorder.calls.keys() - known, 0)
+    found = {
+        "stages": recorder.stages,
+        "missing": recorder.missing,
+        "absent": absent,
+        "faults": boundary.faults,
+    }
+    seen = [found | each | {"calls": uncalled | each["calls"]} for each in reached]
+    Path(result).write_text(json.dumps(seen))
 
 
 if __name__ == "__main__":

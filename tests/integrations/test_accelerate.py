@@ -6,8 +6,15 @@ _OFF_THE_PATH = {"Accelerator.clip_grad_value_", "Accelerator.save", "Accelerato
 
 
 @pytest.fixture(scope="module")
-def run(record):
-    return record("accelerate", "loops/accelerate_loop.py", "--steps", "20")
+def both(record):
+    """Its own loop comes second, so that nothing is known of it while the trainer of transformers runs."""
+    own = ["loops/accelerate_loop.py", "--steps", "20"]
+    return record("accelerate", ["loops/hf_trainer.py", "--steps", "2"], own)
+
+
+@pytest.fixture
+def run(both):
+    return both[1]
 
 
 def test_every_point_exists(run):
@@ -30,7 +37,7 @@ def test_prepare_names_the_framework(run):
     assert run.notes == [["framework", "accelerate"]]
 
 
-def test_the_trainer_of_transformers_is_not_taken_for_it(record):
-    run = record("accelerate", "loops/hf_trainer.py", "--steps", "2")
+def test_the_trainer_of_transformers_is_not_taken_for_it(both):
+    run = both[0]
     assert run.notes == []
     assert run.calls["Accelerator.clip_grad_norm_"] == 2

@@ -6,13 +6,19 @@ _OFF_THE_PATH = {"Trainer.predict"}
 
 
 @pytest.fixture(scope="module")
-def run(record):
-    return record("hf-trainer", "loops/hf_trainer.py", "--steps", "20")
+def both(record):
+    plain = ["loops/hf_trainer.py", "--steps", "20"]
+    return record("hf-trainer", plain, ["planted_stages/hf_loop.py", "--stage", "none", "--steps", "10"])
 
 
-@pytest.fixture(scope="module")
-def overridden(record):
-    return record("hf-trainer", "planted_stages/hf_loop.py", "--stage", "none", "--steps", "10")
+@pytest.fixture
+def run(both):
+    return both[0]
+
+
+@pytest.fixture
+def overridden(both):
+    return both[1]
 
 
 def test_every_point_exists(run):

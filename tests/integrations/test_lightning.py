@@ -20,13 +20,22 @@ _FABRIC = {
 
 
 @pytest.fixture(scope="module")
-def trainer(record):
-    return record("lightning", "loops/lightning_trainer.py", "--steps", "20")
+def both(record):
+    trainer, fabric = (
+        ["loops/lightning_trainer.py", "--steps", "20"],
+        ["loops/fabric_loop.py", "--steps", "20"],
+    )
+    return record("lightning", trainer, fabric)
 
 
-@pytest.fixture(scope="module")
-def fabric(record):
-    return record("lightning", "loops/fabric_loop.py", "--steps", "20")
+@pytest.fixture
+def trainer(both):
+    return both[0]
+
+
+@pytest.fixture
+def fabric(both):
+    return both[1]
 
 
 def test_every_point_exists_in_both_packages(trainer):

@@ -16,7 +16,8 @@ _OFF_THE_PATH = {
 
 @pytest.fixture(scope="module")
 def run(record):
-    return record("mmengine", "loops/mmengine_runner.py", "--steps", "20")
+    (only,) = record("mmengine", ["loops/mmengine_runner.py", "--steps", "20"])
+    return only
 
 
 def test_every_point_exists(run):

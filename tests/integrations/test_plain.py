@@ -32,7 +32,8 @@ AveragedModel(model).update_parameters(model)
 def run(record, tmp_path_factory):
     script = tmp_path_factory.mktemp("plain") / "script.py"
     script.write_text(_SCRIPT)
-    return record("plain", script)
+    (only,) = record("plain", [script])
+    return only
 
 
 def test_every_point_of_what_is_installed_exists(run):

@@ -77,7 +77,7 @@ def test_stubborn_grandchildren_of_a_civil_root_are_killed(spawn):
     job = spawn(FAMILY)
     below = [process.pid for process in psutil.Process(job.pid).children(recursive=True)]
     assert len(below) == 2
-    end = end_job(job.pid, graces=(0.7, 0.2))
+    end = end_job(job.pid, graces=(2.0, 0.2))
     assert end.by is Means.INTERRUPT
     assert end.killed == tuple(sorted(below))
     assert all(is_gone(pid) for pid in below)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hotlap.facts.counting import alike
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status
@@ -79,6 +81,7 @@ def test_trials_of_one_search_share_what_the_compiler_has_built(bench, tmp_path,
     assert told.strip() == str(tmp_path / "search" / "compiled")
 
 
+@pytest.mark.alone
 def test_a_job_of_many_lengths_is_counted_by_tokens_and_by_samples_beside_a_cut(bench):
     """Lengths are found in a tuple without names. Beside a knob that shortens samples, tokens would be no measure."""
     job = bench("clips.py", steps=60, shortening=frozenset({"max-length"}))

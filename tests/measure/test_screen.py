@@ -66,6 +66,7 @@ def test_only_what_a_knob_itself_says_is_a_refusal():
     assert refusals(blocks) == {1: "no convolution"}
 
 
+@pytest.mark.alone
 def test_a_real_job_is_switched_between_its_steps(bench):
     """Items that wait are shared by two workers in the middle of an epoch; the model has no convolution; a trainer's
     option cannot be switched."""

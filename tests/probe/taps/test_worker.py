@@ -62,6 +62,7 @@ LOADERS = ["fork", "forkserver", "spawn", "persistent", "in the main process", "
 SLEEPING = SCRIPT.splitlines().index("        time.sleep(0.003)") + 1
 COLLATING = SCRIPT.splitlines().index("    time.sleep(0.005)") + 1
 
+pytestmark = pytest.mark.alone
 WITHIN_S = 0.0003  # of one item or batch: what attribution promises, 5 % or 0.3 ms
 
 
