@@ -23,6 +23,8 @@ SAVED = Baseline(
 def script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("raise SystemExit(9)")
+    (tmp_path / "plan.yaml").write_text("hotlap: 1\nsettings: {num-workers: 2}\n")
+    (tmp_path / "typo.yaml").write_text("hotlap: 1\nsettings: {num-worker: 2}\n")
 
 
 @pytest.fixture
@@ -32,9 +34,10 @@ def measured(monkeypatch):
     def at(rate):
         after = replace(SAVED, rates=tuple(each * rate for each in SAVED.rates))
 
-        def checked(job, path, tolerance, steps, told):
+        def checked(job, path, tolerance, steps, told, under):
             assert job.shown == "python train.py --epochs 1"
-            return check(SAVED, after, tolerance)
+            settings = {"plan": under.file, "settings": under.plan.settings}
+            return check(SAVED, replace(after, **settings), tolerance)
 
         monkeypatch.setattr(gate, "check", checked)
 
@@ -66,6 +69,8 @@ def test_json_alone_is_printed(measured, capsys):
         (["check", "--file", "other.json", "train.py"], "there is no file other.json"),
         (["check", "--fail-if-slower", "much", "train.py"], "--fail-if-slower"),
         (["check"], "no command"),
+        (["save", "--plan", "missing.yaml", "train.py"], "missing.yaml"),
+        (["check", "--plan", "typo.yaml", "train.py"], "did you mean 'num-workers'?"),
         (["save", "missing.py"], "there is no script 'missing.py'"),
     ],
 )
@@ -73,3 +78,11 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(capsys, words, mess
     assert main(["baseline", *words]) == 2
     said = capsys.readouterr().err
     assert message in said and "  -> " in said
+
+
+def test_the_plan_is_passed_on_and_shown(measured, capsys):
+    measured(1.0)
+    assert main(["baseline", "check", "--plan", "./plan.yaml", "train.py", "--epochs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "Plan     plan.yaml: num-workers=2." in said
+    assert "num-workers was not set and is 2." in said

@@ -40,6 +40,29 @@ def test_golden(golden, lang):
     golden(f"checked-{lang}.txt", text)
 
 
+@pytest.mark.parametrize(("lang", "plan"), [("en", "Plan     fast.yaml: "), ("zh", "fast.yaml：")])
+def test_the_plan_is_shown_with_what_changed_in_it_and_what_could_not_act(lang, plan):
+    before = replace(BEFORE, plan="fast.yaml", settings={"num-workers": 2, "pin-memory": True})
+    after = replace(
+        AFTER,
+        plan="fast.yaml",
+        settings={"num-workers": 4, "log-every": 50},
+        refused={"log-every": "the script writes its log by itself"},
+    )
+    view = checked_view(check(before, after, 0.05))
+    assert view["settings_changed"] == {
+        "num-workers": [2, 4],
+        "pin-memory": [True, None],
+        "log-every": [None, 50],
+    }
+    shown = " ".join(draw(view, lang).split())
+    assert f"{plan}num-workers=4, log-every=50" in shown.replace("Plan ", "Plan     ", 1)
+    assert "the script writes its log by itself" in shown
+    assert lang == "zh" or "num-workers was 2 and is 4. pin-memory was True and is not set." in shown
+    assert "under fast.yaml" in saved_lines(after, "b.json", Phrases())[0]
+    assert saved_lines(after, "b.json", Phrases())[1].startswith("log-every=50 could not act")
+
+
 def test_a_machine_whose_pace_is_not_known_is_told():
     view = checked_view(check(replace(BEFORE, paces=()), AFTER, 0.05))
     assert "could not be measured" in draw(view)

@@ -113,7 +113,7 @@ def test_units_of_one_folder_may_not_import_each_other(plant):
 def test_torch_and_numpy_are_refused_wherever_facts_are_computed(plant, package):
     torch_free = set(layer_names()) - {
         *("__main__", "testing", "cli", "pipeline", "measure", "watch"),
-        *("launch", "seams", "integrations", "knobs", "probe", "data"),
+        *("launch", "seams", "integrations", "knobs", "probe", "data", "epochs"),
     }
     broken, output = plant(
         {f"hotlap/{layer}/x.py": f"def f():\n    import {package}" for layer in torch_free}

@@ -18,6 +18,10 @@ _ALLOWED = ("rounding", "statistical")
 _PRESETS = ("balanced", "speed", "memory", "debug")
 
 
+def add_plan_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", metavar="FILE", help="the settings to apply: plan.yaml")
+
+
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Options that make a plan without a file."""
     parser.add_argument(

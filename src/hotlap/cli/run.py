@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hotlap.cli._output import add_json_option, check_json_target, write_json
 from hotlap.cli._plans import (
+    add_plan_option,
     add_plan_options,
     allowed_numerics,
     overridden,
@@ -36,7 +37,7 @@ USAGE = "hotlap run [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plan", metavar="FILE", help="the settings to apply: plan.yaml")
+    add_plan_option(parser)
     add_plan_options(parser)
     parser.add_argument(
         "--skip-bad-samples",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from hotlap.facts.counting import count_for, counted
 from hotlap.facts.diagnosis import Interval
@@ -31,7 +32,8 @@ class Machine:
 class Baseline:
     """Runs of one command on one machine; `paces` is what the machine itself did beside each of them.
 
-    `rates` are in the count of `figures`; `by_count` holds them in every count that all runs showed.
+    `rates` are in the count of `figures`; `by_count` holds them in every count that all runs showed. `plan` is the file
+    of the plan that they ran under, as it was named; like the script, it may hold other `settings` later.
     """
 
     command: str
@@ -42,11 +44,19 @@ class Baseline:
     figures: Figures  # of the run in the middle
     versions: Mapping[str, str] = field(default_factory=dict)
     by_count: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    plan: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)  # settings that could not act, with the reason
+
+    @property
+    def named(self) -> str:
+        """The command, and the plan where there is one."""
+        return f"{self.command} under {self.plan}" if self.plan else self.command
 
 
 @dataclass(frozen=True)
 class Baselines:
-    """The file: one baseline for each command and machine."""
+    """The file: one baseline for each command, plan and machine."""
 
     baselines: tuple[Baseline, ...] = ()
 

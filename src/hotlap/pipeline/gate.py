@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median_low
 
@@ -26,6 +26,7 @@ from hotlap.launch.process import Signals
 from hotlap.measure.contest import Variant, contest
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect
+from hotlap.seams.catalogue import all_knobs, shortening
 from hotlap.stats.compare import ratio
 
 LEAST_RUNS, MOST_RUNS = 4, 8
@@ -35,11 +36,26 @@ _NAME = "the job"
 Told = Callable[[Variant, Trial], None]
 
 
-def save(job: Job, path: Path, steps: int, told: Told) -> Baseline:
+@dataclass(frozen=True)
+class Under:
+    """The plan that a job is measured under, and its file as the user named it; without one, the job as it is."""
+
+    file: str = ""
+    plan: Plan = field(default_factory=Plan)
+
+    def named(self, job: Job) -> str:
+        """As `Baseline.named`."""
+        return f"{job.shown} under {self.file}" if self.file else job.shown
+
+
+AS_IT_IS = Under()
+
+
+def save(job: Job, path: Path, steps: int, told: Told, under: Under = AS_IT_IS) -> Baseline:
     """Measure the job and keep it in the file, in place of what the file holds of it on this machine."""
     known = read_baselines(path) if path.exists() else Baselines()
-    measured = _measured(job, inspect_host(), steps, told)
-    others = [each for each in known.baselines if not _is_of(each, measured.command, measured.machine)]
+    measured = _measured(job, under, inspect_host(), steps, told)
+    others = [each for each in known.baselines if not _is_of(each, measured.named, measured.machine)]
     try:
         codec.write_json(path, Baselines((*others, measured)))
     except OSError as error:
@@ -49,11 +65,11 @@ def save(job: Job, path: Path, steps: int, told: Told) -> Baseline:
     return measured
 
 
-def check(job: Job, path: Path, tolerance: float, steps: int, told: Told) -> Checked:
+def check(job: Job, path: Path, tolerance: float, steps: int, told: Told, under: Under = AS_IT_IS) -> Checked:
     """Measure the job again and hold it against the file. What is of another machine is refused, never converted."""
     host = inspect_host()
-    before = find(read_baselines(path), path, job.shown, machine_of(host))
-    both = alike(before, _measured(job, host, steps, told, before.figures.counts))
+    before = find(read_baselines(path), path, under.named(job), machine_of(host))
+    both = alike(before, _measured(job, under, host, steps, told, before.figures.counts))
     if both is None:
         raise UsageError(
             f"the baseline counts {before.figures.counts}, which the batches of this job do not show.",
@@ -73,13 +89,13 @@ def read_baselines(path: Path) -> Baselines:
     return found
 
 
-def find(known: Baselines, path: Path, command: str, machine: Machine) -> Baseline:
-    """The baseline of a command on a machine; refused with what the file does hold."""
-    of_command = [each for each in known.baselines if each.command == command]
+def find(known: Baselines, path: Path, named: str, machine: Machine) -> Baseline:
+    """The baseline of a command, under its plan, on a machine; refused with what the file does hold."""
+    of_command = [each for each in known.baselines if each.named == named]
     if not of_command:
-        held = ", ".join(sorted({each.command for each in known.baselines})) or "nothing"
+        held = ", ".join(sorted({f"`{each.named}`" for each in known.baselines})) or "nothing"
         raise UsageError(
-            f"{path} holds no baseline of `{command}`, it holds: {held}.", "hotlap baseline save adds one"
+            f"{path} holds no baseline of `{named}`, it holds: {held}.", "hotlap baseline save adds one"
         )
     fitting = next((each for each in of_command if each.machine == machine), None)
     if fitting is None:
@@ -91,37 +107,45 @@ def find(known: Baselines, path: Path, command: str, machine: Machine) -> Baseli
     return fitting
 
 
-def _is_of(baseline: Baseline, command: str, machine: Machine) -> bool:
-    return baseline.command == command and baseline.machine == machine
+def _is_of(baseline: Baseline, named: str, machine: Machine) -> bool:
+    return baseline.named == named and baseline.machine == machine
 
 
-def _measured(job: Job, host: Host, steps: int, told: Told, counts: str = "") -> Baseline:
+def _measured(job: Job, under: Under, host: Host, steps: int, told: Told, counts: str = "") -> Baseline:
     """In the count that is given, else in what is steadiest in the first run."""
     folder = runfolder.folder_at_home("baseline", job.name)
-    figures: list[Figures] = []
+    trials: list[Trial] = []
     paces: list[float] = []
     with Signals() as signals:
-        bench = Bench(job, folder, collect, signals, steps, counts=counts)
-        while len(figures) < LEAST_RUNS or (len(figures) < MOST_RUNS and not _narrow(figures)):
-            figures.append(_one(bench, job, told))
-            bench = replace(bench, counts=bench.counts or figures[0].counts)
+        shorter = shortening(all_knobs()) if under.plan.settings else frozenset()
+        bench = Bench(job, folder, collect, signals, steps, counts=counts, shortening=shorter)
+        while len(trials) < LEAST_RUNS or (len(trials) < MOST_RUNS and not _narrow(_figures(trials))):
+            trials.append(_one(bench, job, under, told))
+            bench = replace(bench, counts=bench.counts or _figures(trials)[0].counts)
             found = pace(host.cores)
             paces += [found] if found is not None else []
-    return _baseline(job, host, told_alike(figures)[0], paces)
+    measured = _baseline(job, host, _figures(trials), paces)
+    return replace(measured, plan=under.file, settings=dict(under.plan.settings), refused=trials[-1].refused)
 
 
-def _one(bench: Bench, job: Job, told: Told) -> Figures:
-    held = contest(bench, [Variant(_NAME, job, Plan())], 1, told)
+def _figures(trials: Sequence[Trial]) -> list[Figures]:
+    """Of all runs, in one count."""
+    return told_alike([each.figures for each in trials if each.figures])[0]
+
+
+def _one(bench: Bench, job: Job, under: Under, told: Told) -> Trial:
+    held = contest(bench, [Variant(_NAME, job, under.plan)], 1, told)
     if held.interrupted:
         raise KeyboardInterrupt
     trial = held.trials[_NAME][0]
     if trial.figures is None:
-        raise JobError(f"the job did not train by itself: {trial.reason}.", "run it without hotlap first")
-    return trial.figures
+        how, without = (f"under {under.file}", "the plan") if under.file else ("by itself", "hotlap")
+        raise JobError(f"the job did not train {how}: {trial.reason}.", f"run it without {without} first")
+    return trial
 
 
 def _narrow(figures: Sequence[Figures]) -> bool:
-    rates = [each.throughput for each in told_alike(figures)[0]]
+    rates = [each.throughput for each in figures]
     found = ratio(rates, rates, confidence=CONFIDENCE)
     return (found.high - found.low) / 2 <= NARROW
 

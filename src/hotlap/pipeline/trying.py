@@ -26,7 +26,7 @@ from hotlap.ports.knob import Knob
 from hotlap.propose.presets import PRESETS
 from hotlap.propose.search import Wish
 from hotlap.report.comparison import comparison_view
-from hotlap.seams.catalogue import all_knobs
+from hotlap.seams.catalogue import all_knobs, shortening
 from hotlap.seams.fitter import BOUNDS
 from hotlap.seams.plan_file import read_plan
 
@@ -58,7 +58,7 @@ def tune(
             steps,
             progress,
             options={BOUNDS: bounds},
-            shortening=_shortening(knobs),
+            shortening=shortening(knobs),
         )
         search = Search(bench, Ledger(folder, job), host, knobs, wish, budget, said)
         return folder, search.run()
@@ -94,7 +94,7 @@ def compare(
         return budget.seconds is not None and time.monotonic() - started > budget.seconds
 
     with Signals() as signals:
-        bench = Bench(variants[0].job, folder, collect, signals, steps, shortening=_shortening(all_knobs()))
+        bench = Bench(variants[0].job, folder, collect, signals, steps, shortening=shortening(all_knobs()))
         held = contest(bench, variants, rounds, told, spent)
     if held.interrupted and not held.trials:
         raise KeyboardInterrupt
@@ -104,10 +104,6 @@ def compare(
     view = comparison_view(inspect_host().named, command, held.told, known)
     codec.write_json(folder / COMPARISON, view)
     return view
-
-
-def _shortening(knobs: Mapping[str, Knob]) -> frozenset[str]:
-    return frozenset(key for key, knob in knobs.items() if knob.shortens)
 
 
 def plan_named(name: str, job: Job) -> Plan:

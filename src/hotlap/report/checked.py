@@ -47,26 +47,28 @@ def saved_lines(baseline: Baseline, path: str, say: Phrases) -> list[str]:
         counts=baseline.figures.counts,
         runs=len(baseline.rates),
         host=baseline.machine.named,
+        plan=baseline.plan,
     )
-    return [saved, *disturbed]
+    return [saved, *_refused(baseline.settings, baseline.refused, say), *disturbed]
 
 
 def checked_view(checked: Checked) -> dict[str, Any]:
     """All facts of the check."""
-    versions = (checked.before.versions, checked.after.versions)
-    changed = {
-        name: [versions[0].get(name), version]
-        for name, version in versions[1].items()
-        if versions[0].get(name) != version
-    }
+    before, after = checked.before, checked.after
     return {
         "schema": codec.SCHEMA,
         "kind": KIND,
-        "command": checked.after.command,
-        "host": checked.after.machine.named,
-        "versions_changed": changed,
+        "command": after.command,
+        "host": after.machine.named,
+        "versions_changed": _changed(before.versions, after.versions),
+        "settings_changed": _changed(before.settings, after.settings),
         **codec.to_plain(checked),
     }
+
+
+def _changed(before: View, after: View) -> dict[str, list[Any]]:
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return {name: [before.get(name), after.get(name)] for name in names}
 
 
 def document(view: View, say: Phrases) -> Document:
@@ -79,6 +81,7 @@ def document(view: View, say: Phrases) -> Document:
             Point(say("heading.verdict"), (_verdict(view, say),)),
             Point(say("heading.why"), (say("checked.why", reason=translated(view["reason"], say)),)),
             Point(say("heading.host"), _host(view, say)),
+            *((Point(say("heading.plan"), _plan(view, say)),) if view["after"]["plan"] else ()),
         ),
         sections=(_figures(view, say),),
         closing=(say("checked.honest"),),
@@ -109,6 +112,30 @@ def _host(view: View, say: Phrases) -> tuple[str, ...]:
         for name, pair in view["versions_changed"].items()
     ]
     return tuple(lines)
+
+
+def _plan(view: View, say: Phrases) -> tuple[str, ...]:
+    """Which, what of it has changed since, and what could not act."""
+    after, unset = view["after"], say("checked.unset")
+    settings = ", ".join(f"{knob}={value}" for knob, value in after["settings"].items())
+    changed = [
+        say("checked.version", name=name, before=_shown(pair[0], unset), after=_shown(pair[1], unset))
+        for name, pair in view["settings_changed"].items()
+    ]
+    named = say("checked.plan", plan=after["plan"], settings=settings or unset)
+    return (named, *changed, *_refused(after["settings"], after["refused"], say))
+
+
+def _shown(value: Any, unset: str) -> str:
+    return unset if value is None else str(value)
+
+
+def _refused(settings: View, refused: View, say: Phrases) -> list[str]:
+    """Settings of the plan that did nothing: what was measured is the job without them."""
+    return [
+        say("checked.refused", setting=f"{knob}={settings.get(knob)}", reason=reason)
+        for knob, reason in refused.items()
+    ]
 
 
 def _figures(view: View, say: Phrases) -> Section:

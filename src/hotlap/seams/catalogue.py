@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hotlap import knobs
 from hotlap.discover import unit, units
@@ -13,6 +13,11 @@ GROUP = "hotlap.knobs"
 
 def all_knobs() -> dict[str, Knob]:
     return {knob.id: knob for knob in units(knobs, Knob, GROUP)}  # type: ignore[type-abstract]
+
+
+def shortening(known: Mapping[str, Knob]) -> frozenset[str]:
+    """Those beside which speed is counted in samples, never in tokens."""
+    return frozenset(key for key, knob in known.items() if knob.shortens)
 
 
 def some_knobs(ids: Iterable[str]) -> dict[str, Knob]:
