@@ -18,6 +18,7 @@ from hotlap.data.tuning import Limits, chosen_by_user, measured
 from hotlap.units import duration, share, size
 
 AUTO: Final = "auto"
+LEAST_AHEAD = 4  # with fewer, one worker and the consumer wait for each other at every cheap batch
 
 
 class AutoWorkers(int):
@@ -79,7 +80,9 @@ class Running:
         if way == IN_PROCESS:
             return chosen_by_user(Setting(IN_PROCESS), self.limits, self.story)
         workers = max(1, workers)
-        return chosen_by_user(Setting(way, workers, wishes.ahead or 2 * workers), self.limits, self.story)
+        return chosen_by_user(
+            Setting(way, workers, wishes.ahead or max(LEAST_AHEAD, 2 * workers)), self.limits, self.story
+        )
 
     def forbid_threads(self, reason: str) -> None:
         if not self.limits.no_threads:

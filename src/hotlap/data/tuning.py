@@ -116,10 +116,12 @@ def _threads_help(look: Window, story: Story) -> Generator[Trial, Window, bool]:
     if not duo.batches:
         return False  # taken back meanwhile, and told
     faster = 2 * look.wall / duo.wall if duo.wall else 0.0
-    if (
-        look.cpu_share > 0.5
-    ):  # a thread that waits for the GIL needs no core: true also when the machine got quicker
+    if look.cpu_share > 0.5:
+        # a thread that waits for the GIL needs no core: true also when the machine got quicker
         faster = min(faster, 2 * duo.cpu_share / look.cpu_share)
+    if duo.scarce and duo.waiting > WAITS:
+        # nobody but the threads held batches up; to wait for the GIL before a batch begins is in no batch's time
+        faster = min(faster, duo.rate * look.wall)
     verdict = "they let go of the GIL" if faster >= GIL_FREE else "they hold the GIL"
     story.tell(f"Two threads fetch {faster:.2f}x as much as one: items are such that {verdict}.")
     return faster >= GIL_FREE
