@@ -59,7 +59,7 @@ def test_a_baseline_is_of_the_job_under_its_plan(job, tmp_path):
     assert (plain.plan, plain.settings, plain.refused) == ("", {}, {})
     with pytest.raises(HotlapError) as refused:
         gate.find(gate.read_baselines(path), path, Under("other.yaml").named(job), plain.machine)
-    assert "`python train.py`, `python train.py under fast.yaml`" in str(refused.value)
+    assert "it holds: `python train.py under fast.yaml`, `python train.py`" in str(refused.value)
     again = Under("fast.yaml", Plan({"log-every": 50}))
     found = gate.find(gate.read_baselines(path), path, again.named(job), plain.machine)
     assert found == planned, "a plan is known by its file: what it holds may change, as a script does"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from hotlap.seams import loader as seam
 from hotlap.seams.fitter import Fitter
@@ -49,6 +49,15 @@ class Stream(IterableDataset):
         for row in range(1000):
             time.sleep(0.001)
             yield row
+
+
+class Failing(IterableDataset):
+    """One worker comes to its end before the other one fails."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(8 if get_worker_info().id else 40)
+        if not get_worker_info().id:
+            raise ValueError("row 40 is damaged")
 
 
 @contextmanager
@@ -192,7 +201,7 @@ def test_an_error_of_the_dataset_is_the_scripts() -> None:
     assert "replaced_workers" not in fitter.notes
 
 
-def test_a_stream_cannot_be_taken_up_again() -> None:
+def test_a_stream_cannot_be_taken_up_again(capfd: Any) -> None:
     with ladder() as fitter:
         batches = iter(DataLoader(Stream(), batch_size=4, num_workers=1))
         next(batches)
@@ -202,6 +211,19 @@ def test_a_stream_cannot_be_taken_up_again() -> None:
                 pass
         batches._shutdown_workers()
     assert "replaced_workers" not in fitter.notes
+    said = " ".join(capfd.readouterr().err.replace("hotlap:", "").split())
+    assert said.count("a worker was killed by SIGKILL (pid") == 1
+    assert "does not say what the worker had read of it" in said
+    assert "-> go on from the last checkpoint" in said
+
+
+def test_a_streams_own_error_is_no_death(capfd: Any) -> None:
+    with ladder():
+        batches = DataLoader(Failing(), batch_size=4, num_workers=2)
+        with pytest.raises(ValueError, match="row 40 is damaged"):
+            for _ in batches:
+                pass
+    assert "is not replaced" not in capfd.readouterr().err
 
 
 def test_a_batch_that_cannot_be_handed_over_is_made_by_the_training_process() -> None:

@@ -31,10 +31,12 @@ from hotlap.seams.loader_rungs import (
     HungError,
     Rung,
     Trouble,
+    lost_stream,
     told,
     trouble,
 )
 from hotlap.seams.record import StepDown
+from hotlap.seams.telling import wrapped
 
 PATIENCE_S = 300.0
 """Without a batch from any worker before they are replaced: storage that stalls comes back within minutes."""
@@ -199,7 +201,10 @@ class Ladder:
         return ended
 
     def _mend(self, iterator: Any, watch: Watch, error: Exception) -> bool:
-        kind = trouble(iterator, error) if watch.mendable else None
+        if not watch.mendable:
+            boundary.attempt(_tell_lost_stream, iterator, error)
+            return False
+        kind = trouble(iterator, error)
         if kind is None:
             return False
         rung: Rung = iterator._hotlap_rung
@@ -250,6 +255,12 @@ class Ladder:
             self._fitter.stepped_down(down)
         if not downs:
             print(f"hotlap: {why}; {fresh} {at}", file=sys.stderr, flush=True)
+
+
+def _tell_lost_stream(iterator: Any, error: Exception) -> None:
+    why = lost_stream(iterator, error)
+    if why:
+        print("\n".join(wrapped(why)), file=sys.stderr, flush=True)
 
 
 def _changes(rung: Rung, setups: tuple[Any, ...], init: Any) -> dict[str, Any]:

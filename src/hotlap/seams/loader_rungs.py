@@ -51,6 +51,18 @@ def trouble(iterator: Any, error: BaseException) -> Trouble | None:
     return Trouble.CROWDED if crowded else None
 
 
+def lost_stream(iterator: Any, error: BaseException) -> str:
+    """Why a stream ends with its worker, and what to do; nothing where no worker has died."""
+    cut_off = isinstance(error, ConnectionError | EOFError)
+    if not any(_codes(iterator, _DYING_S if cut_off else 0.0)):
+        return ""
+    return (
+        f"{told(iterator, Trouble.DIED, 0.0)} and is not replaced: its dataset is a stream, which does not say what "
+        "the worker had read of it; a fresh one would leave samples out or give some twice -> go on from the last "
+        "checkpoint; a dataset with numbered items (__getitem__ and __len__) is taken up again by hotlap"
+    )
+
+
 def _codes(iterator: Any, wait_s: float) -> list[int]:
     """How workers have ended. A process closes its connections some time before it counts as ended."""
     until = time.monotonic() + wait_s
@@ -68,6 +80,9 @@ def told(iterator: Any, kind: Trouble, waited_s: float) -> str:
     if kind is Trouble.CROWDED:
         return "shared memory was full or out of files"
     ended = [worker for worker in iterator._workers if worker.exitcode is not None]
+    ended = [
+        worker for worker in ended if worker.exitcode
+    ] or ended  # of a stream, some may have come to their end
     ways = [f"{_way(worker.exitcode)} (pid {worker.pid})" for worker in ended]
     return f"a worker {' and another '.join(ways)}" if ways else "a worker died"
 

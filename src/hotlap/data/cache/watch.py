@@ -60,10 +60,8 @@ def _marks(holder: Any, free: set[tuple[int, str]]) -> list[tuple[str, Any, Read
 def _reader(value: Any) -> Read | None:
     """What tells that something was changed in place."""
     if isinstance(value, torch.Tensor):
-        shared = (
-            value.is_shared() and value.numel() <= _FEW
-        )  # another process does not raise the version of ours
-        return torch.Tensor.tolist if shared else _version
+        shared = value.numel() <= _FEW and value.is_shared()  # type: ignore[no-untyped-call]
+        return torch.Tensor.tolist if shared else _version  # others do not raise the version of ours
     if isinstance(value, np.ndarray) and value.size <= _FEW:
         return np.ndarray.tobytes
     if isinstance(value, (Synchronized, ctypes._SimpleCData)):
