@@ -30,9 +30,8 @@ HERE = Machine("AMD EPYC 7B13", 2, "x86_64")
 def job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(
-        gate, "LEAST_RUNS", 3
-    )  # two would leave an interval as wide as their scatter, times ten
+    # Two would leave an interval as wide as their scatter, times ten.
+    monkeypatch.setattr(gate, "LEAST_RUNS", 3)
     monkeypatch.setattr(gate, "MOST_RUNS", 3)
     (tmp_path / "train.py").write_text(SCRIPT)
     return Job((sys.executable, "train.py"), str(tmp_path), "train")
@@ -42,10 +41,20 @@ def ignore(*_):
     """Progress."""
 
 
-def test_a_planted_slow_down_trips_the_gate(job, tmp_path, monkeypatch):
+@pytest.fixture
+def paced(monkeypatch):
+    """A machine that stays as fast as it is, whatever else it does meanwhile; and for how many cores that was asked."""
+    asked = []
+    monkeypatch.setattr(gate, "pace", lambda cores: asked.append(cores) or 50.0)
+    return asked
+
+
+@pytest.mark.alone
+def test_a_planted_slow_down_trips_the_gate(job, paced, tmp_path, monkeypatch):
     path = tmp_path / "hotlap-baseline.json"
     saved = gate.save(job, path, 10, ignore)
-    assert len(saved.rates) == len(saved.paces) == 3
+    assert len(saved.rates) == 3 and saved.paces == (50.0,) * 3
+    assert paced == [saved.machine.cores] * 3, "beside each run"
     assert gate.read_baselines(path).baselines == (saved,)
     monkeypatch.setenv("LATE", "0.06")
     found = gate.check(job, path, 0.1, 10, ignore)
