@@ -26,6 +26,7 @@ class Cause(StrEnum):
     TRANSFER_EXPOSED = "transfer-exposed"
     HOST_SYNC = "host-sync"
     LAUNCH_BOUND = "launch-bound"
+    GATHER_HEAVY = "gather-heavy"
     BATCH_TOO_SMALL = "batch-too-small"
     UNCOMPILED = "uncompiled"
     RECOMPILING = "recompiling"

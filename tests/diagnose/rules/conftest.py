@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from hotlap.facts.diagnosis import Cause
-from hotlap.facts.timeline import Cadence, Ops, Optimizer, Pauses, Runtime, Stage, SyncPoint, Warmup
+from hotlap.facts.timeline import (
+    Cadence,
+    HotLine,
+    Operator,
+    Ops,
+    Optimizer,
+    Pauses,
+    Place,
+    Runtime,
+    Stage,
+    SyncPoint,
+    Warmup,
+)
 from hotlap.ports.rule import Sight
 
 GIB = 2**30
@@ -225,6 +237,19 @@ case(
     plain(shares={Stage.OTHER: 0.3}),
 )
 case(
+    Cause.GATHER_HEAVY,
+    lambda make, ms: _pooled(make, ms),
+    lambda make, ms: _pooled(make, ms, ("order = cells.argsort()", 0.02), ("sums = rows.cumsum(0)", 0.2)),
+    lambda make, ms: _pooled(make, ms, ("return self.encoder(rows)", 0.9)),
+    lambda make, ms: _pooled(make, ms, samples=4),
+    lambda make, ms: _pooled(make, ms, callee="Module._call_impl"),
+    lambda make, ms: _pooled(make, ms, stage=Stage.OTHER),
+    # On a GPU a line only says where work was queued; and operators that were seen know better than lines.
+    lambda make, ms: make.sight(_pooled(make, ms, device="cuda").timeline, host=make.gpu_host()),
+    lambda make, ms: _pooled(make, ms, ops=Ops(top=(Operator("aten::addmm", "", "float32", 0.95, 9.0),))),
+    plain(),
+)
+case(
     Cause.GC_PAUSES,
     lambda make, ms: make.sight(make.timeline(ms, pauses=Pauses(40, 0.15 * ms * 0.2, ms / 1e3))),
     lambda make, ms: make.sight(make.timeline(ms, pauses=Pauses(40, 0.01 * ms * 0.2, ms / 1e3))),
@@ -332,6 +357,30 @@ def _now_and_then(make: Any, ms: float, stage: Stage, share: float) -> Sight:
     column = [share / (1 - share) * 10 * ms if index % 10 == 9 else 0.0 for index in range(200)]
     cadence = Cadence(stage, 20, sum(column) / 1e3, 10.0, make.place("train.py", 99))
     return make.sight(make.timeline(ms, columns={stage: column}, cadences=(cadence,)))
+
+
+POOLING = (("order = cells.argsort()", 0.15), ("rows = features[order]", 0.2), ("sums = rows.cumsum(0)", 0.3))
+
+
+def _pooled(
+    make: Any,
+    ms: float,
+    *lines: tuple[str, float],
+    samples: int = 50,
+    callee: str = "",
+    stage: Stage = Stage.FORWARD,
+    device: str = "cpu",
+    **changes: Any,
+) -> Sight:
+    """Half of a step is forward; these lines of one function hold so much of it."""
+    found = [
+        HotLine(Place("splat.py", 110 + number, "Splat.forward", code), callee, stage, share, samples)
+        for number, (code, share) in enumerate(lines or POOLING)
+    ]
+    shares = {Stage.FORWARD: 0.5, Stage.BACKWARD: 0.3}
+    timeline = make.timeline(ms, shares=shares, lines=tuple(found), **changes)
+    model = replace(timeline.model, devices=(device,)) if timeline.model else None
+    return make.sight(replace(timeline, model=model))
 
 
 def _monitored(make: Any, ms: float, share: float = 0.6, **changes: Any) -> Sight:
