@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--goal",
         choices=("speed", "balanced", "memory"),
         default="speed",
-        help="samples or tokens a second; the same over the root of peak memory, so that twice the memory must bring 41%% "
-        "more; or the least memory (default speed)",
+        help="samples or tokens a second; the same over the root of peak memory, so that twice the memory must "
+        "bring 41%% more; or the least memory (default speed)",
     )
     add_budget_option(parser, "5m")
     parser.add_argument("--memory-limit", metavar="SIZE", help="drop what needs more, such as 16GB")
