@@ -53,8 +53,7 @@ def test_the_naive_configuration_is_told_its_decode_splat_and_evaluation(hotlap,
     found = {finding["cause"]: finding for finding in view["findings"]}
     assert found["item-cpu-bound"]["where"]["function"].endswith("full_pixels"), "decode"
     assert found["validation-heavy"]["share"] > 0.1, "evaluation"
-    forward = [line for line in view["lines"] if line["of"] == "forward"]
-    assert any(line["place"]["file"].endswith("splat.py") for line in forward), "splat"
+    assert found["gather-heavy"]["where"]["file"].endswith("splat.py"), "splat"
 
 
 def test_float16_that_overflows_goes_on_in_bfloat16(hotlap, tmp_path):
