@@ -37,13 +37,15 @@ class Setting:
 class Trial:
     """A setting and how many batches of it should be seen; the first `settle` are left out.
 
-    Every second batch is held back for `hold_s`, to see whether that delays the consumer at all.
+    Every second batch is held back for `hold_s`, to see whether that delays the consumer at all. `brief`: these
+    batches are enough, however little time they take.
     """
 
     setting: Setting
     batches: int
     settle: int = 1
     hold_s: float = 0.0
+    brief: bool = False
 
 
 Turn = tuple[float, float]  # how long the consumer waited for a batch, and what it then took for it
@@ -162,7 +164,8 @@ class Tuner:
         window.wall_s += fetched.wall_ns / 1e9
         window.cpu_s += fetched.cpu_ns / 1e9
         window.size = max(window.size, fetched.size)
-        if window.batches >= self._trial.batches and (window.seconds >= LEAST_S or window.batches >= MANY):
+        enough = self._trial.brief or window.seconds >= LEAST_S or window.batches >= MANY
+        if window.batches >= self._trial.batches and enough:
             window.workers = setting.workers
             self._go_on(window)
 

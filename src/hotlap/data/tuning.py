@@ -14,8 +14,8 @@ from hotlap.data.budget import Budget
 from hotlap.data.tuner import IN_PROCESS, MANY, PROCESSES, THREADS, Setting, Story, Strategy, Trial, Window
 from hotlap.units import duration, rate, share, size
 
-WORTH = 1.1  # a change must promise this much before it is tried ...
-BETTER = 1.05  # ... and must then have been measured to bring this much
+WORTH = 1.1  # workers must promise this much before they are tried, and must then be measured to bring it
+BETTER = 1.05  # what more workers must be measured to bring
 GIL_FREE = 1.3  # two threads that are so much faster than one do let go of the GIL
 WAITS = 0.03  # share of its time that a consumer may wait without anything being done about it
 CHEAP = 0.25  # batches that cost so much less than at first (a cache has filled) are looked at anew
@@ -23,7 +23,11 @@ HAND_OVER_S = 2e-4  # of a batch from a worker, about
 MOST = {THREADS: 32, PROCESSES: 16}
 DEEPEST = 64  # batches ahead
 LOOK_AGAIN = 32  # batches until it is looked again whether workers are worth a try
-FIRST_REST, LONGEST_REST = 256, 16384  # batches until they are tried again, after they have not paid
+FIRST_REST, LONGEST_REST = 4096, 16384  # batches until they are tried again, after they have not paid
+OTHER, CHANGES = (
+    2.0,
+    3,
+)  # batches that cost so many times more or less, in so many windows in a row, are tried at once
 LONGEST_PAUSE = 256  # windows until more workers are tried again
 HELD = 0.4  # of the consumer's time: batches are held back so long to see whether it notices
 SLACK = 0.05  # of the lap: a consumer that takes less has no time in which a delay could hide
@@ -72,8 +76,24 @@ def measured(limits: Limits, story: Story) -> Strategy:
             for way in (THREADS, PROCESSES):
                 if (yield from _suits(way, look, limits, story)):
                     yield from _adjusted(_start(way, look, limits), look, limits, story)
-        look = yield Trial(Setting(IN_PROCESS), rest)
-        rest = min(LONGEST_REST, 4 * rest)
+        look = yield from _rested(look, rest)
+        rest = min(LONGEST_REST, 2 * rest)
+
+
+def _rested(before: Window, batches: int) -> Generator[Trial, Window, Window]:
+    """Go on in the consumer's own thread; earlier than planned only if batches or consumer are not what they were."""
+    look, changed, passed = before, 0, 0
+    while passed < batches and changed < CHANGES:
+        look = yield Trial(Setting(IN_PROCESS), LOOK_AGAIN)
+        changed = changed + 1 if _is_other(look, before) else 0
+        passed += look.batches
+    return look
+
+
+def _is_other(look: Window, before: Window) -> bool:
+    return not 1 / OTHER < look.wall / max(before.wall, 1e-9) < OTHER or look.gap > OTHER * max(
+        before.gap, look.wall
+    )
 
 
 def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
@@ -112,7 +132,7 @@ def _suits(way: str, look: Window, limits: Limits, story: Story) -> Generator[Tr
 
 
 def _threads_help(look: Window, story: Story) -> Generator[Trial, Window, bool]:
-    duo = yield Trial(Setting(THREADS, 2, 4), 8)
+    duo = yield Trial(Setting(THREADS, 2, 4), 16, brief=not look.uneven)
     if not duo.batches:
         return False  # taken back meanwhile, and told
     faster = 2 * look.wall / duo.wall if duo.wall else 0.0
@@ -155,7 +175,7 @@ def _within(ahead: int, look: Window, limits: Limits) -> int:
 def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> Strategy:
     """Settle on a number of workers; goes on for good unless they turn out not to pay, or batches get cheap."""
     seen = yield Trial(setting, max(MANY if look.uneven else 8, setting.workers), setting.workers)
-    if not seen.batches or seen.rate < look.rate * BETTER:
+    if not seen.batches or seen.rate < look.rate * WORTH:
         story.tell(
             f"{str(setting).capitalize()} gave {rate(seen.rate)} batches/s, the consumer's own thread "
             f"{rate(look.rate)}: not kept."
