@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hotlap.facts.plan import Plan
-from hotlap.facts.rates import SAMPLES, Rate, rates_of, steadiest, usual_of
+from hotlap.facts.rates import Rate, rates_of, steadiest, usual_of
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 
@@ -87,13 +87,12 @@ def figures_of(timeline: Timeline, counts: str = "") -> Figures | None:
         return None
     rates = rates_of(timeline)
     chosen = steadiest(rates) if not counts else counts if counts in rates else usual_of(rates)
-    samples = rates[SAMPLES].per_s if SAMPLES in rates else None
     return Figures(
         throughput=rates[chosen].per_s,
         counts=chosen,
         step_ms=summary.step_ms or 0.0,
         data_ms=summary.ms(Stage.DATA),
-        samples_per_step=samples / summary.steps_per_s if samples else None,
+        samples_per_step=_samples_per_step(timeline),
         memory_bytes=_memory(timeline),
         utilisation=1.0 - summary.share(Stage.DATA),
         compile_s=timeline.warmup.compile_s,
@@ -109,6 +108,12 @@ def figures_of(timeline: Timeline, counts: str = "") -> Figures | None:
 def stages_of(timeline: Timeline) -> dict[str, float]:
     """Exposed milliseconds a step by stage."""
     return {stage.value: each.ms for stage, each in summarise(timeline).stages.items()}
+
+
+def _samples_per_step(timeline: Timeline) -> float | None:
+    """Over the steady steps whose batches showed their size."""
+    counted = [count for count in timeline.steps.samples[timeline.steady_from :] if count >= 0]
+    return sum(counted) / len(counted) if any(counted) else None
 
 
 def _memory(timeline: Timeline) -> int | None:

@@ -75,6 +75,7 @@ class Watch:
     given: Given
     drawn: dict[int, Any] = field(default_factory=dict)
     gone: bool = False  # a worker has died, and nobody has looked after it yet
+    lost_told: bool = False  # that this one cannot be taken up again
     tries: int = 0  # mended in a row, without a batch in between
     alone: Any = None  # a fetcher, where the training process loads by itself
 

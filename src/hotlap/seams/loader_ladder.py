@@ -53,7 +53,7 @@ class Ladder:
     def __init__(self, fitter: Fitter, loaders: Loaders, patience_s: float) -> None:
         self._fitter, self._loaders, self._patience_s = fitter, loaders, patience_s
         self._rungs: weakref.WeakKeyDictionary[Any, Rung] = weakref.WeakKeyDictionary()
-        self._deaths = Deaths()
+        self._deaths = Deaths(_tell_lost_stream)
         self._construct: Original = _MultiProcessingDataLoaderIter.__init__
         self.replaced = 0
 
@@ -258,8 +258,9 @@ class Ladder:
 
 
 def _tell_lost_stream(iterator: Any, error: Exception) -> None:
-    why = lost_stream(iterator, error)
+    why = "" if iterator._hotlap.lost_told else lost_stream(iterator, error)
     if why:
+        iterator._hotlap.lost_told = True
         print("\n".join(wrapped(why)), file=sys.stderr, flush=True)
 
 
