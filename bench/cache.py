@@ -10,6 +10,7 @@ usage: python bench/cache.py [--rounds 6] [--layers 1]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -116,7 +117,8 @@ def main() -> None:
     print(host_line(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        make_data.main(["--out", folder, "--layers", str(options.layers)])
+        with contextlib.redirect_stdout(None):  # it names its folder
+            make_data.main(["--out", folder, "--layers", str(options.layers)])
         began = time.perf_counter()
         loader = planned(windows(Path(folder)), False)
         print(
