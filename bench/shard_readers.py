@@ -313,33 +313,6 @@ def litdata() -> Ways:
     return {"jpeg": [lambda folder: photos(0, folder), lambda folder: photos(2, folder)]}
 
 
-def bound() -> Ways:
-    """No reader, but the least that memory asks for: windows gathered from an array, tokens copied in one piece."""
-
-    @cache
-    def table(folder: Path) -> torch.Tensor:
-        return torch.from_numpy(np.load(folder / "windows.npy"))
-
-    @cache
-    def tokens(folder: Path) -> tuple[torch.Tensor, list[int]]:
-        stored = np.load(folder / "sequences.npz")
-        return torch.from_numpy(stored["values"]), np.diff(stored["offsets"]).tolist()
-
-    def windows(folder: Path) -> Iterator[Any]:
-        rows = table(folder)
-        for indices in batches(len(rows), WINDOW_BATCH):
-            yield windows_of(rows.index_select(0, torch.tensor(indices)))
-
-    def sequences(folder: Path) -> Iterator[Any]:
-        (values, lengths), begin = tokens(folder), 0
-        for indices in by_length(folder):
-            sizes = [lengths[index] for index in indices]
-            yield values[begin : begin + sum(sizes)].clone(), sizes
-            begin += sum(sizes)
-
-    return {"windows": [windows], "sequences": [sequences]}
-
-
 def _content(path: str) -> bytes:
     return Path(path).read_bytes()
 
@@ -354,5 +327,4 @@ READERS: dict[str, Callable[[], Ways]] = {
     "datasets": datasets,
     "lhotse": lhotse,
     "litdata": litdata,
-    "bound": bound,
 }
