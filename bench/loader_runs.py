@@ -56,9 +56,7 @@ class Rows(Dataset[torch.Tensor]):
         self.rows = torch.randn(ROWS, (mebibytes << 18) // ROWS)
         self.count, self.calls = batches * ROWS, 0
         self.warm = torch.zeros_like(self.rows)
-        self.looks: Any = multiprocessing.Array(
-            "d", batches
-        )  # seconds; those that are still zero were not taken
+        self.looks: Any = multiprocessing.Array("d", batches)  # seconds; what is still zero was not taken
 
     def __len__(self) -> int:
         return self.count
@@ -245,10 +243,8 @@ def busy(case: str, variant: str) -> dict[str, float]:
     ours = variant == "hotlap"
     build: Callable[..., Any] = Loader if ours else DataLoader
     workers = {} if ours else {"num_workers": int(variant.rpartition("-")[2])}
-    batches, accelerator = (
-        _endless(build(**_fed(kind), **workers)),
-        Accelerator(0.002 if kind == "windows" else 0.02),
-    )
+    batches = _endless(build(**_fed(kind), **workers))
+    accelerator = Accelerator(0.002 if kind == "windows" else 0.02)
     for _ in range(LEARNING if ours else WARM):
         accelerator.steps.put(next(batches))
     before, began = accelerator.busy_s, time.perf_counter()

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def alone(tmp_path_factory) -> Iterator[Callable[[Kind], Callable[[], Path]]]:
     def begin(kind: Kind) -> Callable[[], Path]:
         if kind.company not in started:
             started[kind.company] = start(home, *in_company(home, kind))
-        return lambda: finished(started[kind.company]) and folder_of(home, kind)
+        return partial(folder_when_finished, started[kind.company], folder_of(home, kind))
 
     yield begin
     for process in started.values():
@@ -125,11 +126,11 @@ def folder_of(home: Path, kind: Kind) -> Path:
     return home / next(name for name, each in KINDS.items() if each is kind)
 
 
-def finished(process: subprocess.Popen[str]) -> bool:
-    if process.returncode is None:
-        complaint = process.communicate(timeout=280)[1]
-        assert process.returncode == 0, complaint[-4000:]
-    return process.returncode == 0
+def folder_when_finished(process: subprocess.Popen[str], folder: Path) -> Path:
+    """Whoever waits first is shown what the process complained of."""
+    complaint = process.communicate(timeout=280)[1] if process.returncode is None else "told before"
+    assert process.returncode == 0, complaint[-4000:]
+    return folder
 
 
 @pytest.fixture(scope="module", params=list(KINDS))
@@ -142,7 +143,7 @@ def run(request, tmp_path_factory, alone):
     watched, without = tmp_path_factory.mktemp("watched"), alone(kind)
     options = ("profile", "--full", "--out", "run", "--json", "view.json")
     job = ("--", *kind.launcher, *kind.words) if kind.launcher else kind.words
-    finished(start(watched, sys.executable, "-m", "hotlap", *options, *job))
+    folder_when_finished(start(watched, sys.executable, "-m", "hotlap", *options, *job), watched)
     return Run(
         kind=kind,
         view=json.loads((watched / "view.json").read_text()),

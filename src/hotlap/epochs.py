@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 _NUMBER = re.compile(r"_*((current|cur)_?)?epoch(_?(idx|index|num|number))?_*", re.IGNORECASE)
 _MOST_COPIED = 64 << 20  # bytes of one array: what is larger holds the data, not the epoch
 _MOST_DEPTH = 5
-_CELLS = (Synchronized, ctypes._SimpleCData)  # of multiprocessing: Value, with a lock or without
+CELLS = (Synchronized, ctypes._SimpleCData)  # numbers that processes share: Value, with a lock or without
 _UNKNOWN = (1, 2)  # epochs to try where the present one is not known: at least one of them is another
 
 
@@ -87,7 +87,7 @@ def _number(value: Any) -> int | None:
     if isinstance(value, torch.Tensor | np.ndarray):
         whole = value.size == 1 if isinstance(value, np.ndarray) else value.numel() == 1
         return int(value) if whole else None
-    plain = value.value if isinstance(value, _CELLS) else value
+    plain = value.value if isinstance(value, CELLS) else value
     return plain if isinstance(plain, int) and not isinstance(plain, bool) else None
 
 
@@ -97,7 +97,7 @@ def _write(holder: Any, name: str, epoch: int) -> None:
         value.fill_(epoch)
     elif isinstance(value, np.ndarray):
         value[...] = epoch
-    elif isinstance(value, _CELLS):
+    elif isinstance(value, CELLS):
         value.value = epoch
     else:
         setattr(holder, name, epoch)

@@ -47,7 +47,7 @@ def train(steps, at=-1, act=None):
         with torch.no_grad():
             weight.sub_(1e-6 * weight.grad)
             weight.grad = None
-        time.sleep(0.01)
+        time.sleep(0.01)  # long beside what a busy machine adds: what counts as warm-up depends on it
         if step == at: act()
         if step == steps: break
 

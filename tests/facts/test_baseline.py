@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.facts.baseline import Baseline, Machine, alike
+from hotlap.facts.baseline import Baseline, Machine, in_one_count
 from hotlap.facts.rates import Rate
 from hotlap.facts.trial import Figures
 
@@ -22,7 +22,7 @@ TOKENS = baseline("tokens", tokens=(900.0, 910.0), samples=(9.0, 11.0), steps=(1
 
 def test_what_was_counted_is_counted_again():
     after = baseline("tokens", tokens=(950.0, 960.0), samples=(5.5, 5.6))
-    assert alike(TOKENS, after) == (TOKENS, after)
+    assert in_one_count(TOKENS, after) == (TOKENS, after)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_what_was_counted_is_counted_again():
     ids=["tokens-are-gone", "tokens-are-another-thing"],
 )
 def test_where_the_job_has_changed_its_tokens_samples_are_counted(after):
-    found = alike(TOKENS, after)
+    found = in_one_count(TOKENS, after)
     assert [each.rates for each in found] == [(9.0, 11.0), (10.0, 10.5)]
     assert [(each.figures.counts, each.figures.throughput) for each in found] == [
         ("samples", 9.0),
@@ -44,4 +44,4 @@ def test_where_the_job_has_changed_its_tokens_samples_are_counted(after):
 
 def test_where_nothing_was_counted_in_both_nothing_can_be_told():
     before = baseline("samples", samples=(9.0, 11.0))
-    assert alike(before, baseline("steps", steps=(1.0, 1.1))) is None
+    assert in_one_count(before, baseline("steps", steps=(1.0, 1.1))) is None

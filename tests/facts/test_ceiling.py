@@ -11,6 +11,7 @@ from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import (
     Dataset,
     Ending,
+    Gauge,
     Loader,
     Model,
     ProbeCost,
@@ -93,6 +94,14 @@ def test_where_nothing_overlaps_free_input_leaves_the_rest_of_the_step():
     assert not measured([30] * 20, [10] * 20, free_input_s=0.005).disturbed
     assert measured([30] * 20, [10] * 20, free_input_s=0.02).disturbed
     assert not measured([30] * 20, [10] * 20, free_input_s=0.013).disturbed
+
+
+@pytest.mark.parametrize(("foreign", "disturbed"), [(1.0, True), (0.1, False)], ids=["taken", "ours"])
+def test_faster_than_beside_its_input_is_believed_only_where_nobody_else_took_the_machine(foreign, disturbed):
+    """A neighbour that ended after the window makes steps faster, as waking up for good does."""
+    gauges = (Gauge(0, 1 << 30, 1.0, 0.0, foreign, 0.0, cores=(0.9, 0.9)),)
+    assert measured([30] * 20, [10] * 20, free_input_s=0.005, gauges=gauges).disturbed is disturbed
+    assert not measured([30] * 20, [10] * 20, free_input_s=0.008, gauges=gauges).disturbed
 
 
 @pytest.mark.parametrize(

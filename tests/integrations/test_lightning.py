@@ -21,11 +21,8 @@ _FABRIC = {
 
 @pytest.fixture(scope="module")
 def both(record):
-    trainer, fabric = (
-        ["loops/lightning_trainer.py", "--steps", "20"],
-        ["loops/fabric_loop.py", "--steps", "20"],
-    )
-    return record("lightning", trainer, fabric)
+    trainer = ["loops/lightning_trainer.py", "--steps", "20"]
+    return record("lightning", trainer, ["loops/fabric_loop.py", "--steps", "20"])
 
 
 @pytest.fixture

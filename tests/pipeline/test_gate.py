@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from hotlap.errors import HotlapError
 from hotlap.facts import codec
 from hotlap.facts.baseline import Baselines, Machine, Standing
-from hotlap.facts.job import Job
 from hotlap.pipeline import gate
 
 SCRIPT = """
@@ -27,14 +25,8 @@ HERE = Machine("AMD EPYC 7B13", 2, "x86_64")
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    # Two would leave an interval as wide as their scatter, times ten.
-    monkeypatch.setattr(gate, "LEAST_RUNS", 3)
-    monkeypatch.setattr(gate, "MOST_RUNS", 3)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    return Job((sys.executable, "train.py"), str(tmp_path), "train")
+def job(job_of):
+    return job_of(SCRIPT, 3)  # two would leave an interval as wide as their scatter, times ten
 
 
 def ignore(*_):

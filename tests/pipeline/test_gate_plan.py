@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
 
 from hotlap.errors import HotlapError
-from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.pipeline import gate
 from hotlap.pipeline.gate import Under
@@ -37,14 +35,9 @@ def ignore(*_):
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(gate, "LEAST_RUNS", 2)
-    monkeypatch.setattr(gate, "MOST_RUNS", 2)
-    monkeypatch.setattr(gate, "pace", lambda _: 1.0)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    return Job((sys.executable, "train.py"), str(tmp_path), "train")
+def job(job_of, monkeypatch):
+    monkeypatch.setattr(gate, "pace", lambda _: 1.0)  # nothing is held against the pace here
+    return job_of(SCRIPT, 2)
 
 
 def test_a_baseline_is_of_the_job_under_its_plan(job, tmp_path):

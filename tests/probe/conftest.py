@@ -19,6 +19,7 @@ from hotlap.diagnose.gather import Recording, read_integers, read_recordings, ti
 from hotlap.facts.timeline import Ending, Timeline
 from hotlap.launch.environment import ORIGIN, child_environment
 from hotlap.probe import boundary, control
+from hotlap.probe.feed import Feed
 from hotlap.probe.marks import VALUE_FROM, Kind
 from hotlap.probe.session import Session
 
@@ -124,6 +125,17 @@ def session(tmp_path: Path) -> Iterator[Session]:
     faults = [*boundary.faults]
     boundary.faults.clear()
     assert not faults, "a test that plants a fault takes it away again"
+
+
+@pytest.fixture
+def feed() -> Feed:
+    """Training has taken one batch a step from loader 0."""
+    learnt = Feed()
+    for _ in range(4):
+        learnt.gave(0, "batch", None)
+        learnt.step_made()
+    learnt.learns = False
+    return learnt
 
 
 Read = Callable[[], list[tuple[str, int]]]

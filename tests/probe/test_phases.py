@@ -8,23 +8,11 @@ import pytest
 import torch
 
 from hotlap.diagnose.operators import read_operators
-from hotlap.probe import boundary, phases, rehearsal
-from hotlap.probe.feed import Feed
+from hotlap.probe import boundary, phases
 from hotlap.probe.phases import CeilingPhase, OperatorPhase
-from hotlap.probe.rehearsal import RehearsalPhase
+from hotlap.probe.rehearsal import RehearsalPhase, numbers_of_workers
 
 OTHER = 7  # the number of a loader that does not feed training
-
-
-@pytest.fixture
-def feed() -> Feed:
-    """Training has taken one batch a step from loader 0."""
-    learnt = Feed()
-    for _ in range(4):
-        learnt.gave(0, "batch", None)
-        learnt.step_made()
-    learnt.learns = False
-    return learnt
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def trace(session):
 
 def test_only_the_phases_that_were_asked_for_and_free_input_first(session, feed):
     named = [type(each) for each in phases.phases(session, feed, ["ops", "ceiling"])]
-    assert named == [CeilingPhase, *[RehearsalPhase] * len(rehearsal.counts()), OperatorPhase]
+    assert named == [CeilingPhase, *[RehearsalPhase] * len(numbers_of_workers()), OperatorPhase]
     assert phases.phases(session, feed, []) == []
 
 

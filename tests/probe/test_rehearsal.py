@@ -9,8 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hotlap.probe import boundary
-from hotlap.probe.feed import Feed
-from hotlap.probe.rehearsal import RehearsalPhase, counts
+from hotlap.probe.rehearsal import RehearsalPhase, numbers_of_workers
 
 
 class Rows(Dataset):
@@ -35,17 +34,6 @@ class Broken(Rows):
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(1000))
-
-
-@pytest.fixture
-def feed() -> Feed:
-    """Training has taken one batch a step from loader 0."""
-    learnt = Feed()
-    for _ in range(4):
-        learnt.gave(0, "batch", None)
-        learnt.step_made()
-    learnt.learns = False
-    return learnt
 
 
 @pytest.fixture
@@ -116,5 +104,5 @@ def test_items_that_workers_cannot_make_are_told_and_training_goes_on(session, r
 
 def test_numbers_are_doubled_as_far_as_there_are_cores(monkeypatch):
     for cores, wanted in ((1, [0, 1]), (2, [0, 1, 2]), (6, [0, 1, 2, 4]), (64, [0, 1, 2, 4, 8])):
-        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        assert counts() == wanted
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores), raising=False)
+        assert numbers_of_workers() == wanted

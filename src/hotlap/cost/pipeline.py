@@ -25,8 +25,6 @@ WORKER_BATCH_S, WORKER_MIB_S = 0.4e-3, 1.9e-3
 CONSUMER_BATCH_S, CONSUMER_MIB_S = 0.8e-3, 0.3e-3
 CACHED_ITEM_S = 3e-6  # indexing a tensor that is in memory
 COPY_BYTES_PER_S = 4e9  # one core, memory to memory
-
-
 NOISE = 0.05  # of a step: how far two runs of one setting lie apart on a quiet machine
 
 

@@ -131,9 +131,7 @@ class Tuner:
         self._trial = next(strategy)
         self._settled = 0
         self._window = Window()
-        self._before: tuple[bool, float] | None = (
-            None  # whether the last batch was held back, and the wait for it
-        )
+        self._before: tuple[bool, float] | None = None  # was the last batch held back, and the wait for it
         self.last: Window | None = None  # the last one that was full
 
     @property

@@ -24,10 +24,8 @@ MOST = {THREADS: 32, PROCESSES: 16}
 DEEPEST = 64  # batches ahead
 LOOK_AGAIN = 32  # batches until it is looked again whether workers are worth a try
 FIRST_REST, LONGEST_REST = 4096, 16384  # batches until they are tried again, after they have not paid
-OTHER, CHANGES = (
-    2.0,
-    3,
-)  # batches that cost so many times more or less, in so many windows in a row, are tried at once
+OTHER = 2.0  # batches that cost so many times more or less are others than before ...
+CHANGES = 3  # ... and if they are in so many windows in a row, workers are tried at once
 LONGEST_PAUSE = 256  # windows until more workers are tried again
 HELD = 0.4  # of the consumer's time: batches are held back so long to see whether it notices
 SLACK = 0.05  # of the lap: a consumer that takes less has no time in which a delay could hide
@@ -91,9 +89,8 @@ def _rested(before: Window, batches: int) -> Generator[Trial, Window, Window]:
 
 
 def _is_other(look: Window, before: Window) -> bool:
-    return not 1 / OTHER < look.wall / max(before.wall, 1e-9) < OTHER or look.gap > OTHER * max(
-        before.gap, look.wall
-    )
+    dearer_or_cheaper = not 1 / OTHER < look.wall / max(before.wall, 1e-9) < OTHER
+    return dearer_or_cheaper or look.gap > OTHER * max(before.gap, look.wall)
 
 
 def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:

@@ -13,13 +13,19 @@ from hotlap.stats.quantile import quantile
 _RANKS_95 = 0.98  # half of 1.96 standard deviations of the rank of a median, times the root of the count
 
 
-def free_input(facts: Mapping[str, Any], way: float) -> float | None:
-    """Seconds of a step with free input: the median, or the lower or upper end of its interval, from its rank."""
+def free_input(facts: Mapping[str, Any]) -> float | None:
+    """Seconds of a step with free input: the median; None where none was made."""
+    walls = facts.get("free_input_ns")
+    return quantile(walls, 0.5) / 1e9 if walls else None
+
+
+def free_input_range(facts: Mapping[str, Any]) -> tuple[float, ...]:
+    """Both ends of the interval of that median, from its rank."""
     walls = facts.get("free_input_ns")
     if not walls:
-        return None
-    share = 0.5 + way * _RANKS_95 / sqrt(len(walls))
-    return quantile(walls, min(1.0, max(0.0, share))) / 1e9
+        return ()
+    reach = min(0.5, _RANKS_95 / sqrt(len(walls)))
+    return tuple(quantile(walls, 0.5 + each) / 1e9 for each in (-reach, reach))
 
 
 def rehearsals(facts: Mapping[str, Any]) -> tuple[Rehearsal, ...]:

@@ -129,10 +129,8 @@ def _timeline(
         inferred=seen.inferred,
         comm_s=_comm_seconds(seen, since),
         ops=boundary.attempt(read_operators, recording.trace),
-        free_input_s=aftermath.free_input(facts, 0.0),
-        free_input_range_s=tuple(
-            each for way in (-1, 1) if (each := aftermath.free_input(facts, way)) is not None
-        ),
+        free_input_s=aftermath.free_input(facts),
+        free_input_range_s=aftermath.free_input_range(facts),
         rehearsals=aftermath.rehearsals(facts),
     )
 

@@ -50,8 +50,7 @@ class Baseline:
 
     @property
     def named(self) -> str:
-        """The command, and the plan where there is one."""
-        return f"{self.command} under {self.plan}" if self.plan else self.command
+        return named(self.command, self.plan)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,12 @@ class Checked:
     reason: str
 
 
-def alike(before: Baseline, after: Baseline) -> tuple[Baseline, Baseline] | None:
+def named(command: str, plan: str) -> str:
+    """What a baseline is found by: the command, and the plan where there is one."""
+    return f"{command} under {plan}" if plan else command
+
+
+def in_one_count(before: Baseline, after: Baseline) -> tuple[Baseline, Baseline] | None:
     """Both in one count; None where nothing was counted in both. The script may have changed between them."""
     counts = count_for([[before.figures], [after.figures]], one_job=False)
     return (_counted(before, counts), _counted(after, counts)) if counts else None

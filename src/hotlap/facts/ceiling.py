@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from hotlap.facts.summary import Summary, at
 from hotlap.facts.timeline import Rehearsal, Stage, Timeline
@@ -10,8 +11,11 @@ from hotlap.units import NS_PER_MS
 
 SLOWER = 0.05  # without input than with it
 APART = 1.5  # times what a step takes beside its input, where nothing overlaps
-# A process that pauses for its input computes with sleeping threads and cold caches: 1.5 to 2.2 times as long here.
 WOKEN = 3.0
+"""Times as fast as beside its input: a process that pauses for input computes with sleeping threads and cold caches,
+1.5 to 2.2 times as long where it was measured. A neighbour that took the machine before and is gone by now looks just
+the same, so that is believed only where nobody was seen; else `APART` holds on both sides."""
+FOREIGN = 0.2  # of the cores, in use by others: as much as makes a report call the window disturbed
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ def free_input(timeline: Timeline, summary: Summary) -> FreeInput | None:
     measured = timeline.free_input_s * 1e3
     low, high = (each * 1e3 for each in timeline.free_input_range_s or (timeline.free_input_s,) * 2)
     gain, least, most = (summary.step_ms / (step + stalls) - 1.0 for step in (measured, high, low))
-    apart = not _overlaps(timeline) and not median / WOKEN <= measured <= median * APART
+    fastest = APART if _shared(timeline) else WOKEN
+    apart = not _overlaps(timeline) and not median / fastest <= measured <= median * APART
     return FreeInput(measured + stalls, gain, least, most, gain <= -SLOWER or apart)
 
 
@@ -54,6 +59,12 @@ def _beside_input_ms(timeline: Timeline) -> tuple[float, float]:
     data = steps.stages.get(Stage.DATA) or [0] * len(steps)
     rest = sorted(wall - waited for wall, waited in zip(steps.wall[first:], data[first:], strict=True))
     return sum(rest) / len(rest) / NS_PER_MS, at(rest, 0.5) / NS_PER_MS
+
+
+def _shared(timeline: Timeline) -> bool:
+    """Whether others used the cores of the job in the window."""
+    used = [gauge.foreign_cpu / max(1, len(gauge.cores)) for gauge in timeline.gauges]
+    return bool(used) and fmean(used) > FOREIGN
 
 
 def _overlaps(timeline: Timeline) -> bool:

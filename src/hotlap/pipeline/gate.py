@@ -11,8 +11,8 @@ from statistics import median_low
 
 from hotlap.errors import FactError, JobError, UsageError
 from hotlap.facts import codec
-from hotlap.facts.baseline import Baseline, Baselines, Checked, Machine, alike, machine_of
-from hotlap.facts.counting import alike as told_alike
+from hotlap.facts.baseline import Baseline, Baselines, Checked, Machine, in_one_count, machine_of, named
+from hotlap.facts.counting import alike
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
@@ -44,8 +44,7 @@ class Under:
     plan: Plan = field(default_factory=Plan)
 
     def named(self, job: Job) -> str:
-        """As `Baseline.named`."""
-        return f"{job.shown} under {self.file}" if self.file else job.shown
+        return named(job.shown, self.file)
 
 
 AS_IT_IS = Under()
@@ -69,7 +68,7 @@ def check(job: Job, path: Path, tolerance: float, steps: int, told: Told, under:
     """Measure the job again and hold it against the file. What is of another machine is refused, never converted."""
     host = inspect_host()
     before = find(read_baselines(path), path, under.named(job), machine_of(host))
-    both = alike(before, _measured(job, under, host, steps, told, before.figures.counts))
+    both = in_one_count(before, _measured(job, under, host, steps, told, before.figures.counts))
     if both is None:
         raise UsageError(
             f"the baseline counts {before.figures.counts}, which the batches of this job do not show.",
@@ -130,7 +129,7 @@ def _measured(job: Job, under: Under, host: Host, steps: int, told: Told, counts
 
 def _figures(trials: Sequence[Trial]) -> list[Figures]:
     """Of all runs, in one count."""
-    return told_alike([each.figures for each in trials if each.figures])[0]
+    return alike([each.figures for each in trials if each.figures])[0]
 
 
 def _one(bench: Bench, job: Job, under: Under, told: Told) -> Trial:

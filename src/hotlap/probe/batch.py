@@ -18,9 +18,7 @@ from hotlap.probe.tokens import TokenCounter
 _TRIED = 8  # batches whose tokens are all counted: then it is known what that costs
 _SELDOM = 8  # batches between two counts where counting all of them would cost too much
 _SHARE = 0.005  # of the time between two batches that counting may take
-_MOST_SEARCHES = (
-    32  # of a loader whose batches differ or hold no tensor: each is a walk through all of a batch
-)
+_MOST_SEARCHES = 32  # where batches differ or hold no tensor: each is a walk through all of a batch
 
 
 class BatchReader:

@@ -29,13 +29,11 @@ class Feed:
         self.learns = True
         self.replays = False
         self.step_was_free = False  # all input of the last step was replayed
-        self.source: Callable[[], Any] | None = (
-            None  # of batches in place of the last real one; may give None
-        )
+        # Gives batches in place of the last real one, or None for a real one.
+        self.source: Callable[[], Any] | None = None
         self.on_other_batch: Callable[[], Any] | None = None  # called at each batch that is not training's
-        self.own_workers: int | None = (
-            None  # of the loader that was replayed last, where others could take their place
-        )
+        # Of the loader that was replayed last, where others could take their place.
+        self.own_workers: int | None = None
         self._steps = 0
         self._fed: Counter[int] = Counter()  # steps in which a loader gave batches
         self._most: Counter[int] = Counter()  # batches that a loader gave in one step

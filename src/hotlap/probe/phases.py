@@ -10,7 +10,7 @@ import torch
 from hotlap.probe import boundary
 from hotlap.probe.feed import Feed
 from hotlap.probe.marks import STEP_MARK
-from hotlap.probe.rehearsal import RehearsalPhase, counts
+from hotlap.probe.rehearsal import RehearsalPhase, numbers_of_workers
 from hotlap.probe.session import Session, now
 
 OPS, CEILING = "ops", "ceiling"
@@ -138,7 +138,8 @@ def phases(session: Session, feed: Feed, names: list[str]) -> list[AnyPhase]:
     """The phases that were asked for; free input first, since the profiler slows what follows it."""
     found: list[AnyPhase] = []
     if CEILING in names:
-        found += [CeilingPhase(session, feed), *(RehearsalPhase(session, feed, each) for each in counts())]
+        found.append(CeilingPhase(session, feed))
+        found += [RehearsalPhase(session, feed, workers) for workers in numbers_of_workers()]
     if OPS in names:
         found.append(OperatorPhase(session, feed))
     return found

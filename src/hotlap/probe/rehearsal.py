@@ -26,9 +26,9 @@ _LONGEST_WAIT_S = 60.0  # for a batch: a worker that hangs ends the rehearsal
 _MOST_WORKERS = 8
 
 
-def counts() -> list[int]:
-    """The numbers of workers to rehearse: none, and doubled as far as there are cores."""
-    cores = os.cpu_count() or 1
+def numbers_of_workers() -> list[int]:
+    """To be rehearsed: none, and doubled as far as there are cores that the job may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [0, *(each for each in (1, 2, 4, _MOST_WORKERS) if each <= cores)]
 
 

@@ -54,9 +54,8 @@ def describe_items(dataset: Any) -> dict[str, Any]:
 def _indices(count: int) -> list[int]:
     """The first, the last and the middle one come first."""
     spread = [count * place // _ITEMS for place in range(_ITEMS)]
-    return [index for index in dict.fromkeys([0, count - 1, count // 2, *spread]) if 0 <= index < count][
-        :_ITEMS
-    ]
+    order = dict.fromkeys([0, count - 1, count // 2, *spread])
+    return [index for index in order if 0 <= index < count][:_ITEMS]
 
 
 def _later(dataset: Any) -> list[Callable[[int], Any]] | None:

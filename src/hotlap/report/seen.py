@@ -84,12 +84,13 @@ def cpu(steady: Sequence[Gauge], host: Host) -> dict[str, Any] | None:
 
 
 def rehearsals(timeline: Timeline, summary: Summary) -> list[dict[str, Any]]:
-    """Steps under other numbers of workers, beside the steady ones."""
-    found = rehearsed(timeline, summary).values()
-    now = summary.step_ms or 0.0
+    """Steps under other numbers of workers, beside the steady ones; nothing where there is no such step."""
+    now = summary.step_ms
+    if now is None:
+        return []
     return [
         {"workers": each.workers, "step_ms": each.step_s * 1e3, "gain": now / (each.step_s * 1e3) - 1.0}
-        for each in found
+        for each in rehearsed(timeline, summary).values()
     ]
 
 

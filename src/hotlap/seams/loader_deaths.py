@@ -23,7 +23,7 @@ from torch.utils.data import _utils
 
 from hotlap.probe import boundary
 from hotlap.seams.fitter import Fitter
-from hotlap.seams.loader_rungs import LOST_HANDING_OVER, GoneError
+from hotlap.seams.loader_rungs import LOST_HANDING_OVER, GoneError, tell_lost_stream
 
 Original = Callable[..., Any]
 
@@ -31,8 +31,7 @@ Original = Callable[..., Any]
 class Deaths:
     """Of the workers of the iterators that are watched, see `loader_iterator.Watch`."""
 
-    def __init__(self, tell_lost: Callable[[Any, Exception], None]) -> None:
-        self._tell_lost = tell_lost  # of an iterator that cannot be taken up again
+    def __init__(self) -> None:
         self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
         self._waiting: Any = None  # the iterator that the main thread waits for
 
@@ -65,7 +64,7 @@ class Deaths:
             except RuntimeError as error:
                 owner = self._owner({int(each) for each in re.findall(r"\d+", str(error))})
                 if owner is not None and not owner._hotlap.mendable:
-                    boundary.attempt(self._tell_lost, owner, error)
+                    boundary.attempt(tell_lost_stream, owner, error)
                 if owner is None or not owner._hotlap.mendable:
                     raise
                 owner._hotlap.gone = True

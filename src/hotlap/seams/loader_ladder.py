@@ -31,12 +31,11 @@ from hotlap.seams.loader_rungs import (
     HungError,
     Rung,
     Trouble,
-    lost_stream,
+    tell_lost_stream,
     told,
     trouble,
 )
 from hotlap.seams.record import StepDown
-from hotlap.seams.telling import wrapped
 
 PATIENCE_S = 300.0
 """Without a batch from any worker before they are replaced: storage that stalls comes back within minutes."""
@@ -53,7 +52,7 @@ class Ladder:
     def __init__(self, fitter: Fitter, loaders: Loaders, patience_s: float) -> None:
         self._fitter, self._loaders, self._patience_s = fitter, loaders, patience_s
         self._rungs: weakref.WeakKeyDictionary[Any, Rung] = weakref.WeakKeyDictionary()
-        self._deaths = Deaths(_tell_lost_stream)
+        self._deaths = Deaths()
         self._construct: Original = _MultiProcessingDataLoaderIter.__init__
         self.replaced = 0
 
@@ -202,7 +201,7 @@ class Ladder:
 
     def _mend(self, iterator: Any, watch: Watch, error: Exception) -> bool:
         if not watch.mendable:
-            boundary.attempt(_tell_lost_stream, iterator, error)
+            boundary.attempt(tell_lost_stream, iterator, error)
             return False
         kind = trouble(iterator, error)
         if kind is None:
@@ -255,13 +254,6 @@ class Ladder:
             self._fitter.stepped_down(down)
         if not downs:
             print(f"hotlap: {why}; {fresh} {at}", file=sys.stderr, flush=True)
-
-
-def _tell_lost_stream(iterator: Any, error: Exception) -> None:
-    why = "" if iterator._hotlap.lost_told else lost_stream(iterator, error)
-    if why:
-        iterator._hotlap.lost_told = True
-        print("\n".join(wrapped(why)), file=sys.stderr, flush=True)
 
 
 def _changes(rung: Rung, setups: tuple[Any, ...], init: Any) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from hotlap.seams.loader_iterator import share_by_name
+from hotlap.seams.telling import wrapped
 
 LOST_HANDING_OVER = 74
 """Exit code of a worker that could not hand over a batch: torch drops it and waits for ever."""
@@ -51,8 +53,15 @@ def trouble(iterator: Any, error: BaseException) -> Trouble | None:
     return Trouble.CROWDED if crowded else None
 
 
-def lost_stream(iterator: Any, error: BaseException) -> str:
-    """Why a stream ends with its worker, and what to do; nothing where no worker has died."""
+def tell_lost_stream(iterator: Any, error: BaseException) -> None:
+    """Why a stream ends with its worker, and what to do. Once, and only where a worker has died."""
+    why = "" if iterator._hotlap.lost_told else _lost_stream(iterator, error)
+    if why:
+        iterator._hotlap.lost_told = True
+        print("\n".join(wrapped(why)), file=sys.stderr, flush=True)
+
+
+def _lost_stream(iterator: Any, error: BaseException) -> str:
     cut_off = isinstance(error, ConnectionError | EOFError)
     if not any(_codes(iterator, _DYING_S if cut_off else 0.0)):
         return ""
@@ -79,10 +88,9 @@ def told(iterator: Any, kind: Trouble, waited_s: float) -> str:
         return f"its workers gave nothing for {waited_s:.3g} s"
     if kind is Trouble.CROWDED:
         return "shared memory was full or out of files"
-    ended = [worker for worker in iterator._workers if worker.exitcode is not None]
-    ended = [
-        worker for worker in ended if worker.exitcode
-    ] or ended  # of a stream, some may have come to their end
+    over = [worker for worker in iterator._workers if worker.exitcode is not None]
+    # Some workers of a stream may just have come to its end.
+    ended = [worker for worker in over if worker.exitcode] or over
     ways = [f"{_way(worker.exitcode)} (pid {worker.pid})" for worker in ended]
     return f"a worker {' and another '.join(ways)}" if ways else "a worker died"
 

@@ -4,7 +4,7 @@ Thirteen tables, six JPEG cameras of 900 x 1600, a lidar, map masks and vector m
 split. The scenes for validation are filmed in quarters that no scene for training has seen.
 
     python -m hotlap_recipes.lss_swin.make_nuscenes --out data/nuscenes
-    python -m hotlap_recipes.lss_swin.make_nuscenes --out /tmp/small --samples 4 --scenes scene-0061 scene-0103
+    python -m hotlap_recipes.lss_swin.make_nuscenes --out small --samples 4 --scenes scene-0061 scene-0103
 """
 
 from __future__ import annotations

@@ -100,6 +100,29 @@ def test_batches_of_unlike_sizes_measure_the_fixed_part(make):
     assert found.evidence["fixed_share"] == pytest.approx(0.6 * 0.95 + 0.05, abs=0.05)
 
 
+@pytest.mark.parametrize("fixed", [0.5, 0.1])
+def test_sequences_of_unlike_lengths_measure_the_fixed_part(make, fixed):
+    """All batches hold two of them; the time grows with the positions, padding among them, from `fixed` on."""
+    timeline = make.timeline(40.0, model=None)
+    positions = [100 + 300 * (index * 7 % 20) // 20 for index in range(205)]
+    usual = sum(positions) / len(positions)
+    stages = {
+        stage: [
+            int(time * (fixed + (1 - fixed) * each / usual))
+            for time, each in zip(column, positions, strict=True)
+        ]
+        for stage, column in timeline.steps.stages.items()
+    }
+    tokens = [each * 3 // 4 for each in positions]
+    padded = [each - real for each, real in zip(positions, tokens, strict=True)]
+    steps = replace(timeline.steps, samples=[2] * 205, tokens=tokens, padded=padded, stages=stages)
+    found = look(Cause.BATCH_TOO_SMALL, make.sight(replace(timeline, steps=steps)))
+    if fixed < 0.3:
+        assert found is None
+    else:
+        assert found.evidence["fixed_share"] == pytest.approx(fixed * 0.95 + 0.05, abs=0.05)
+
+
 def test_accumulated_batches_are_counted_by_the_pass(make, cases):
     sight = cases[Cause.BATCH_TOO_SMALL][0](make, 40.0)
     steps = replace(sight.timeline.steps, samples=[32] * 205, micro=[8] * 205)

@@ -7,9 +7,7 @@ is done for each batch. Changes deep inside of an array are not seen.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ import torch
 
 from hotlap.data.cache.live import transforms_of
 from hotlap.data.cache.source import nested
+from hotlap.epochs import CELLS
 
 _GONE = object()
 _SIZED = (list, dict, set, bytearray)
@@ -64,7 +63,7 @@ def _reader(value: Any) -> Read | None:
         return torch.Tensor.tolist if shared else _version  # others do not raise the version of ours
     if isinstance(value, np.ndarray) and value.size <= _FEW:
         return np.ndarray.tobytes
-    if isinstance(value, (Synchronized, ctypes._SimpleCData)):
+    if isinstance(value, CELLS):
         return _shared_value
     return len if isinstance(value, _SIZED) else None
 

@@ -4,11 +4,12 @@ What it is
     Starting operators, the optimizer and the loop cost the same for one sample as for a hundred. With a
     small batch that is most of the step, and twice the batch takes hardly longer.
 How it is recognised
-    At least 30 % of forward and backward does not grow with the batch. Where batches of unlike sizes were
-    seen (the last one of an epoch, say) that part is measured: the time that is left when the samples are
-    taken away. Else it is reckoned from the calls of leaf modules (25 us each), and only for passes of at
-    most 32 samples through a model that does not loop over its modules. A quarter of the memory must be
-    free. The share is what eight times the batch would save, in the optimizer as well.
+    At least 30 % of forward and backward does not grow with the batch. Where batches of unlike sizes (the
+    last one of an epoch, say) or sequences of unlike lengths were seen that part is measured: the time that
+    is left when the samples, or the positions, are taken away. Else it is reckoned from the calls of leaf
+    modules (25 us each), and only for passes of at most 32 samples through a model that does not loop over
+    its modules. A quarter of the memory must be free. The share is what eight times the batch would save, in
+    the optimizer as well.
 What to do
     Raise the batch size while throughput in samples a second rises, and scale the learning rate with it.
     Compare samples, never iterations.
@@ -19,6 +20,8 @@ Evidence
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from hotlap.cost.memory import free_bytes
 from hotlap.cost.reading import training_loader
@@ -66,23 +69,34 @@ def _reckoned(sight: Sight, batch: float) -> float | None:
 
 
 def _measured(timeline: Timeline) -> float | None:
-    """A line through usual and shorter batches: where it meets no samples is the fixed part."""
+    """From batches of unlike sizes; from sequences of unlike lengths where all batches hold as many."""
     steps, first = timeline.steps, timeline.steady_from
     columns = [steps.stages[stage][first:] for stage in GROWS if stage in steps.stages]
-    rows = zip(steps.samples[first:], *columns, strict=True)
-    points = [(count, sum(times)) for count, *times in rows if count > 0]
+    times = [sum(row) for row in zip(*columns, strict=True)]
+    positions = [real + empty for real, empty in zip(steps.tokens[first:], steps.padded[first:], strict=True)]
+    by_samples = _at_nothing(steps.samples[first:], times)
+    return _at_nothing(positions, times) if by_samples is None else by_samples
+
+
+def _at_nothing(sizes: Sequence[int], times: Sequence[float]) -> float | None:
+    """A line through the usual and the smaller ones: what is left of a mean step's time where it meets no size."""
+    points = [(size, time) for size, time in zip(sizes, times, strict=True) if size > 0]
     if not points:
         return None
-    usual = median([count for count, _ in points])
+    usual = median([size for size, _ in points])
     small = [point for point in points if point[0] <= UNLIKE * usual]
-    large = [point for point in points if point[0] == usual]
+    large = [point for point in points if point[0] >= usual]
     if len(small) < SMALLER_STEPS or len(large) < SMALLER_STEPS:
         return None
-    size, time = median([point[0] for point in small]), median([point[1] for point in small])
-    whole = median([point[1] for point in large])
-    if whole <= 0:
-        return None
-    return min(1.0, max(0.0, 1.0 - (whole - time) / (usual - size) * usual / whole))
+    (low, quick), (high, slow) = _middle(small), _middle(large)
+    each = (slow - quick) / (high - low)
+    growing = each * sum(size for size, _ in points) / len(points)
+    whole = slow - each * high + growing
+    return min(1.0, max(0.0, 1.0 - growing / whole)) if whole > 0 else None
+
+
+def _middle(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    return median([size for size, _ in points]), median([time for _, time in points])
 
 
 def _free(sight: Sight) -> tuple[float, float] | None:
