@@ -18,6 +18,8 @@ from interleave import BENCH, PYTHON, Variant, against, host_line, interleave
 from shard_data import make
 
 PEERS = ("torch", "webdataset", "spdl", "grain", "tensordict", "datasets", "lhotse", "litdata")
+OF_BOUND = {"windows": 0.7, "sequences": 0.6}  # of a gather, of a copy, in memory
+MOST_PADDING = 0.1
 TARGETS = {"wav": 3.0, "flac": 1.5, "jpeg": 1.3, "windows": 3.0, "sequences": 1.0}
 Figures = dict[str, list[dict[str, float]]]
 
@@ -37,7 +39,8 @@ def main() -> None:
             make(folder)
         script = str(BENCH / "shard_job.py")
         variants = [
-            Variant(name, [PYTHON, script, name, str(folder.absolute())]) for name in ("hotlap", *here)
+            Variant(name, [PYTHON, script, name, str(folder.absolute())])
+            for name in ("hotlap", "bound", *here)
         ]
         figures = interleave(variants, options.rounds, folder)
     for workload, target in TARGETS.items():
@@ -51,6 +54,7 @@ def show(workload: str, target: float, figures: Figures) -> None:
         print(f"\n{workload}: not measured")
         return
     print(f"\n{workload:12} {'per second':>12} {'hotlap / peer':>14}   95 % interval")
+    limit = runs.pop("bound", [])
     right = runs["hotlap"][0][f"{workload}-digest"]
     worst = None
     for name in sorted(runs, key=lambda each: -mean(runs[each], workload)):
@@ -62,9 +66,24 @@ def show(workload: str, target: float, figures: Figures) -> None:
             worst = min(ratio.value, worst or ratio.value)
         print(line)
     if worst is not None:
+        print(f"target {target:g} x the best peer: {verdict(worst >= target)} ({worst:.2f})")
+    if limit:
+        show_limit(workload, {"bound": limit, "hotlap": runs["hotlap"]})
+
+
+def show_limit(workload: str, runs: Figures) -> None:
+    ratio, wanted = against(runs, "bound", "hotlap", workload), OF_BOUND[workload]
+    if ratio is not None:
+        of_memory = f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f}) of what memory allows"
         print(
-            f"target {target:g} x the best peer: {'reached' if worst >= target else 'MISSED'} ({worst:.2f})"
+            f"{of_memory}, {mean(runs['bound'], workload):,.0f}; target {wanted}: {verdict(ratio.value >= wanted)}"
         )
+    if (share := runs["hotlap"][0].get("padding")) is not None and workload == "sequences":
+        print(f"padding {share:.1%}; target {MOST_PADDING:.0%}: {verdict(share < MOST_PADDING)}")
+
+
+def verdict(reached: bool) -> str:
+    return "reached" if reached else "MISSED"
 
 
 def mean(runs: list[dict[str, float]], key: str) -> float:

@@ -71,11 +71,11 @@ def pairwise_information(mu: Tensor, logvar: Tensor) -> float:
     return float((pairs.diagonal() - pairs.logsumexp(1) + math.log(len(mu))).mean())
 
 
-def falls(values: list[float], window: int = 10) -> bool:
-    """A falling trend over the last looks, down to a low level."""
+def falls(values: list[float], window: int = 10, least: float = 0.0) -> bool:
+    """A falling trend over the last looks, by at least so many nats at each, down to a low level."""
     if len(values) < window:
         return False
     recent = torch.tensor(values[-window:])
     time = torch.arange(window) - (window - 1) / 2
     slope = float((time * recent).sum() / time.square().sum())
-    return slope < FALL * float(recent.mean()) and values[-1] < SMALL_KL
+    return slope < min(-least, FALL * float(recent.mean())) and values[-1] < SMALL_KL

@@ -21,6 +21,8 @@ def test_its_mutual_information_is_that_of_the_matrix_product():
 def test_it_sees_a_fall_and_misses_what_was_flat_from_the_start():
     falling = [8.0 * 0.7**look for look in range(20)]
     assert falls(falling)
+    assert falls(falling, least=0.01)
+    assert not falls([value / 1000 for value in falling], least=0.01)
     assert not falls([0.001] * 20)
     assert not falls([0.1 * look for look in range(20)])
 
