@@ -13,14 +13,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
+from hotlap.probe import boundary
 from hotlap.seams import loader as seam
 from hotlap.seams.fitter import Fitter
+from hotlap.seams.loader_rungs import tell_lost_stream
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked here")
 
@@ -201,7 +204,8 @@ def test_an_error_of_the_dataset_is_the_scripts() -> None:
     assert "replaced_workers" not in fitter.notes
 
 
-def test_a_stream_cannot_be_taken_up_again(capfd: Any) -> None:
+def test_a_stream_cannot_be_taken_up_again(capfd: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(boundary, "faults", [])
     with ladder() as fitter:
         batches = iter(DataLoader(Stream(), batch_size=4, num_workers=1))
         next(batches)
@@ -215,6 +219,27 @@ def test_a_stream_cannot_be_taken_up_again(capfd: Any) -> None:
     assert said.count("a worker was killed by SIGKILL (pid") == 1
     assert "does not say what the worker had read of it" in said
     assert "-> go on from the last checkpoint" in said
+    assert boundary.faults == []
+
+
+def test_a_death_that_torch_reports_while_another_sign_of_it_is_looked_at_is_told_once(capfd: Any) -> None:
+    class Reported:
+        """torch's handler of SIGCHLD runs between any two lines, tells what there is to tell, and raises."""
+
+        pid = 7
+
+        @property
+        def exitcode(self) -> int:
+            iterator._hotlap.lost_told = tells
+            raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+
+    iterator = SimpleNamespace(_workers=[Reported()], _hotlap=SimpleNamespace(lost_told=False))
+    tells = True
+    tell_lost_stream(iterator, EOFError())
+    assert capfd.readouterr().err == ""
+    iterator._hotlap.lost_told = tells = False
+    with pytest.raises(RuntimeError):
+        tell_lost_stream(iterator, EOFError())
 
 
 def test_a_streams_own_error_is_no_death(capfd: Any) -> None:

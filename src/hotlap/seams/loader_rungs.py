@@ -55,7 +55,12 @@ def trouble(iterator: Any, error: BaseException) -> Trouble | None:
 
 def tell_lost_stream(iterator: Any, error: BaseException) -> None:
     """Why a stream ends with its worker, and what to do. Once, and only where a worker has died."""
-    why = "" if iterator._hotlap.lost_told else _lost_stream(iterator, error)
+    try:
+        why = "" if iterator._hotlap.lost_told else _lost_stream(iterator, error)
+    except RuntimeError:  # torch's handler of SIGCHLD raises wherever the main thread is, and has told it then
+        if iterator._hotlap.lost_told:
+            return
+        raise
     if why:
         iterator._hotlap.lost_told = True
         print("\n".join(wrapped(why)), file=sys.stderr, flush=True)
