@@ -86,7 +86,8 @@ def figures_of(timeline: Timeline, counts: str = "") -> Figures | None:
     if not summary.n or not summary.steps_per_s:
         return None
     rates = rates_of(timeline)
-    chosen = steadiest(rates) if not counts else counts if counts in rates else usual_of(rates)
+    wanted = counts or steadiest(rates)
+    chosen = wanted if wanted in rates else usual_of(rates)
     return Figures(
         throughput=rates[chosen].per_s,
         counts=chosen,

@@ -57,7 +57,8 @@ def tell_lost_stream(iterator: Any, error: BaseException) -> None:
     """Why a stream ends with its worker, and what to do. Once, and only where a worker has died."""
     try:
         why = "" if iterator._hotlap.lost_told else _lost_stream(iterator, error)
-    except RuntimeError:  # torch's handler of SIGCHLD raises wherever the main thread is, and has told it then
+    except RuntimeError:
+        # torch's handler of SIGCHLD raises wherever the main thread happens to be, and has told it by then.
         if iterator._hotlap.lost_told:
             return
         raise
