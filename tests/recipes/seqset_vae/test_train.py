@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 
 import lightning
 import pytest
@@ -79,6 +81,22 @@ def test_finetuning_trains_a_head_on_the_frozen_model(trained, data_dir, tmp_pat
     other = make_data.write_subjects(tmp_path / "other", (4, 2, 2), 8, (4, 6))
     assert train.main(["--data_dir", str(other), *map(str, words)]) == 2
     assert "trained on embeddings of 16 numbers" in capsys.readouterr().err
+
+
+def test_two_processes_in_half_precision(data_dir, tmp_path):
+    """A real run with gloo, as a user starts it."""
+    words = ["--data_dir", str(data_dir), "--out", str(tmp_path), "--preset", "debug", "--size", "tiny"]
+    command = [sys.executable, "-m", "hotlap_recipes.seqset_vae.train", *words]
+    ended = subprocess.run(
+        [*command, "--devices", "2", "--precision", "bf16-mixed", "--max_sequence_length", "60"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert re.search(r"trained 48 sequences in", ended.stdout)
+    saved = torch.load(next(tmp_path.rglob("*.ckpt")), weights_only=True)
+    assert all(value.isfinite().all() for value in saved["state_dict"].values())
 
 
 def test_the_naive_way_plots_every_20_steps(trained, tmp_path):
