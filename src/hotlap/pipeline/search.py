@@ -27,6 +27,9 @@ from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, si
 _ROUNDS = 4  # of a duel at most
 _SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
 _PHASES = ("ops",)  # after the first window: which operators there are decides what knobs have to offer
+# Also what the loader brings with other numbers of workers and with free input: it takes as long as a trial or two, and
+# spares more than that where the budget would have had them tried.
+_THOROUGH_PHASES, _THOROUGH_FROM_S = (*_PHASES, "ceiling"), 240.0
 _CONCLUSION = 4  # trials that the proof of a plan takes
 INTERRUPTED = "interrupted: the best so far is kept"
 _SPENT = "the budget is spent"
@@ -98,7 +101,7 @@ class Search:
         if known:
             self.base = known[-1].figures
         else:
-            self._stand(Plan())
+            self._stand(Plan(), self._first_phases())
             self.base = self.best.figures if self.best else None
         if self.base is not None:  # all trials of a search are held against this one
             self.bench = replace(self.bench, counts=self.base.counts)
@@ -108,9 +111,13 @@ class Search:
         self.bench = replace(self.bench, limit_s=max(_SHORTEST_LIMIT_S, longest))
         self.guard.bench = self.bench
 
-    def _stand(self, plan: Plan) -> None:
+    def _first_phases(self) -> Sequence[str]:
+        seconds = self.budget.seconds
+        return _THOROUGH_PHASES if seconds is not None and seconds >= _THOROUGH_FROM_S else _PHASES
+
+    def _stand(self, plan: Plan, phases: Sequence[str] = _PHASES) -> None:
         """A trial of the incumbent, whose timeline says what to try next."""
-        trial, seen = run_trial(self.bench, self.ledger, plan, self.said.trial, _PHASES)
+        trial, seen = run_trial(self.bench, self.ledger, plan, self.said.trial, phases)
         if trial.figures is None:
             by_itself = "by itself" if not plan.settings else "under the plan of the last search"
             raise JobError(
