@@ -38,6 +38,7 @@ class World:
     wrong: tuple = ()  # settings that train another model
     interrupt_at: int = 10**6
     made: list = field(default_factory=list)  # (kind, settings) of every process
+    phases: list = field(default_factory=list)  # after the window of every trial
     tokens: bool = False  # batches of very different lengths show how long they are
     blind: tuple = ()  # settings under which they do not
 
@@ -68,6 +69,7 @@ class FakeBench:
 
     def trial(self, number, plan, phases=()):
         interrupted = self.world.start("trial", plan.settings)
+        self.world.phases.append(phases)
         if interrupted:
             return Trial(number, plan, Status.INTERRUPTED, 1.0), ()
         if set(self.world.dead) & set(plan.settings):
@@ -303,3 +305,12 @@ def test_a_setting_that_hides_the_tokens_is_held_against_samples(searched):
     assert written.settings == {"cache-dataset": "memory"}
     assert (tuning.baseline.counts, tuning.tuned.counts) == ("samples", "samples")
     assert 1.0 < tuning.gain.value < 7.0
+
+
+@pytest.mark.parametrize(("seconds", "rehearses"), [(600, True), (60, False)])
+def test_workers_are_rehearsed_once_where_there_is_time_for_it(searched, seconds, rehearses):
+    world = World({"fused-optimizer": 2.0})
+    searched(world, [offer("fused-optimizer", "fused")], budget=Budget(seconds=seconds))
+    assert ("ceiling" in world.phases[0]) is rehearses
+    assert len(world.phases) > 2
+    assert not any("ceiling" in phases for phases in world.phases[1:])
