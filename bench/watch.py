@@ -185,9 +185,7 @@ def report(every: list[Contender], rounds: int, steps: int, budget: str) -> None
         print(f"{each.name:30} {extra * 1e3:+9.0f} us {ratios} {own:>14}")
     counted = [each for each in every if each.budget is not None]
     within = all(ratio(base.cpus, each.cpus).low <= 1 + TARGET for each in counted)
-    held = all(
-        (each.budget.spent_share or 0.0) <= 1.1 * TARGET for each in counted if each.budget is not None
-    )
+    held = all((each.budget.spent_share or 0.0) <= TARGET for each in counted if each.budget is not None)
     print(
         f"\ntarget: at most 1 % of a step, by their own count and not surely more: "
         f"{'reached' if within and held else 'MISSED'}"

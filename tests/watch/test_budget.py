@@ -42,6 +42,20 @@ def test_all_tasks_together_stay_below_the_share(clock):
     assert budget.left_out > 10_000
 
 
+def test_a_task_whose_cost_scatters_does_not_overdraw_it(clock):
+    """At whatever step the training ends, all but in the beginning."""
+    budget = Budget("1%", clock)
+    over = 0
+    for step in range(20_000):
+        clock.now += 0.01
+        if budget.allows("look"):
+            with budget.spending("look"):
+                clock.now += 0.02 * (1 + step % 3)
+        over += step > 2_000 and budget.spent_share > 0.01
+    assert over < 200
+    assert budget.spent_share > 0.008
+
+
 def test_a_task_that_becomes_cheaper_is_done_more_often(clock):
     budget = Budget("10%", clock)
     dear = trained(budget, clock, {"look": 0.05}, 500)["look"]

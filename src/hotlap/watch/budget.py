@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from hotlap.errors import UsageError
 
@@ -12,12 +13,29 @@ _OFF = ("off", "0", "0%")
 _RECENT = (
     0.25  # weight of the newest cost of a task: first calls are dearer than later ones, and are forgotten
 )
+_DEVIATIONS = 2.0  # on top of the usual cost: one that is dearer than usual must not overdraw the budget
+
+
+@dataclass
+class _Cost:
+    """Of a task, in seconds: what it usually takes, and by how much it is usually off that."""
+
+    usual: float
+    deviation: float = 0.0
+
+    @property
+    def likely(self) -> float:
+        return self.usual + _DEVIATIONS * self.deviation
+
+    def learn(self, seconds: float) -> None:
+        self.deviation += _RECENT * (abs(seconds - self.usual) - self.deviation)
+        self.usual += _RECENT * (seconds - self.usual)
 
 
 class Budget:
     """All tasks of all monitors together stay below `share` of the time since the first of them was asked for.
 
-    A task is let through when its usual cost still fits in: a dear one (a plot) saves up for longer than a cheap one
+    A task is let through when what it is likely to cost still fits in: a dear one (a plot) saves up for longer than a cheap one
     (a loss that is looked at). `"off"` lets nothing through, `"100%"` everything. Several monitors may share one.
     """
 
@@ -28,7 +46,7 @@ class Budget:
         self._clock = clock
         self._began: float | None = None
         self._depth = 0
-        self._costs: dict[str, float] = {}
+        self._costs: dict[str, _Cost] = {}
 
     @property
     def elapsed(self) -> float:
@@ -45,7 +63,7 @@ class Budget:
         """Whether the task may be done now; `guess_s` is what it may take as long as nobody knows."""
         if self._began is None:
             self._began = self._clock()
-        cost = self._costs.get(task, guess_s)
+        cost = self._costs[task].likely if task in self._costs else guess_s
         if self.share >= 1 or (self.share > 0 and self.spent + cost <= self.share * self.elapsed):
             return True
         self.left_out += 1
@@ -73,8 +91,10 @@ class Budget:
         self.spent += seconds
 
     def _learn(self, task: str, seconds: float) -> None:
-        usual = self._costs.get(task)
-        self._costs[task] = seconds if usual is None else usual + _RECENT * (seconds - usual)
+        if task in self._costs:
+            self._costs[task].learn(seconds)
+        else:
+            self._costs[task] = _Cost(seconds)
 
 
 def parsed_share(text: float | str) -> float:
