@@ -10,13 +10,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hotlap.launch.pauses import note_pause
 from hotlap.launch.tree import ProcessTree
 
 _RELEASE_ALL = 'while read -r pid; do all="$all $pid"; done; for pid in $all; do kill -CONT "$pid"; done'
+_CORE = 36  # field of /proc/PID/stat, after the name
 now = time.perf_counter_ns
 
 
@@ -79,14 +81,21 @@ class Hold:
             self._send(signal.SIGSTOP)
         self._settled = True
 
-    def release(self) -> None:
-        """Let it go on."""
+    def release(self, core: int | None = None) -> None:
+        """Let it go on, with its first thread woken on this core; from there it goes where the system wants it."""
         if self._held_at is not None:
             held_at, released = self._held_at, now()
-            self._send(signal.SIGCONT)
+            with _woken_on(self._tree.root, core):
+                self._send(signal.SIGCONT)
             self._held_at = None
             self._held_ns += released - held_at
             note_pause(self._folder, held_at - self._origin, released - self._origin)
+
+    @property
+    def core(self) -> int | None:
+        """That its first thread ran on last."""
+        fields = _state(Path(f"/proc/{self._tree.root}"))
+        return int(fields[_CORE]) if fields else None
 
     def busy_threads(self) -> int:
         """Threads that compute or wait for a core at this moment; who sleeps or waits for a disk does not count."""
@@ -115,7 +124,33 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _runs(thread: Path) -> bool:
+    return _state(thread)[:1] == ["R"]
+
+
+def _state(task: Path) -> list[str]:
+    """What the system says of a process or a thread, after its name; nothing where it has ended."""
     try:
-        return (thread / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2][1] == "R"
+        return (task / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
-        return False
+        return []
+
+
+@contextmanager
+def _woken_on(pid: int, core: int | None) -> Iterator[None]:
+    """Neighbours on a shared machine disturb one core more than another, and a process keeps to its core.
+
+    Who has chosen cores for itself is left alone.
+    """
+    allowed = os.sched_getaffinity(0)
+    try:
+        free = core in allowed and os.sched_getaffinity(pid) == allowed
+        if free and core is not None:
+            os.sched_setaffinity(pid, {core})
+    except OSError:  # it has ended
+        free = False
+    try:
+        yield
+    finally:
+        if free:
+            with suppress(OSError):
+                os.sched_setaffinity(pid, allowed)

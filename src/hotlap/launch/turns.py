@@ -15,6 +15,7 @@ class Turns:
     def __init__(self) -> None:
         self._guard = Guard()
         self._holds: dict[int, Hold] = {}
+        self._last = 0
 
     def __enter__(self) -> Self:
         return self
@@ -35,11 +36,13 @@ class Turns:
         self._holds.pop(pid, None)
 
     def give(self, pid: int) -> None:
-        """From now on this one runs alone."""
+        """From now on this one runs alone, beginning on the core on which the one before it ran."""
         others = [hold for each, hold in self._holds.items() if each != pid]
         for hold in others:
             hold.hold()
-        self._holds[pid].release()
+        before = self._holds.get(self._last)
+        self._holds[pid].release(before.core if before else None)
+        self._last = pid
         for hold in others:
             hold.settle()
 

@@ -102,16 +102,14 @@ class Heat:
                 each.tick()
 
     def _start_carefully(self, starts: Sequence[Start]) -> None:
-        """One after the other, and none beside one whose first steps say that it must run alone."""
-        for start in starts:
-            each = self._enter(start)
-            while not self._has_started(each):
-                if not self._wait(TICK_S):
-                    return
-                each.tick()
-            self.obstacle = _crowd(each, len(starts) - len(self._entrants)) or self._idle(each)
-            if self.obstacle:
-                return
+        """The first one alone, and no other beside one whose first steps say that it must run alone."""
+        self._start(starts[:1])
+        self.obstacle = "" if self._interrupted else _crowd(self._entrants[0], len(starts) - 1)
+        if not self._over:
+            self._start(starts[1:])
+        for each in self._entrants:
+            if not self._over:
+                self.obstacle = self._idle(each)
 
     def _enter(self, start: Start) -> Entrant:
         attempt = start()

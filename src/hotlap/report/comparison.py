@@ -141,9 +141,8 @@ def _small_print(view: View, say: Phrases) -> tuple[str, ...]:
     others = say("compared.others", cores=max(foreign)) if foreign else ""
     tokens = any(row["counts"] == TOKENS for row in view["variants"])
     counted = say("compared.tokens") if tokens else ""
-    ran = say("compared.sliced" if view.get("sliced") else "compared.in_turn")
-    lines = (where, f"{ran} {say('compared.columns')}", counted, others, *broken)
-    return tuple(each for each in lines if each)
+    columns = say("compared.sliced" if view.get("sliced") else "compared.columns")
+    return tuple(each for each in (where, columns, counted, others, *broken) if each)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
