@@ -85,8 +85,7 @@ def test_a_process_born_just_before_is_held_too(spawn, eventually, guard, tmp_pa
     os.kill(job.pid, signal.SIGUSR1)
     eventually(lambda: len(states(job.pid)) == 2)
     hold.hold()
-    hold.settle()
-    eventually(lambda: stopped(job.pid))
+    eventually(lambda: hold.settle() or stopped(job.pid))
     hold.release()
     eventually(lambda: goes_on(job.pid))
 

@@ -122,7 +122,7 @@ def test_no_job_stays_stopped_or_behind(number, tmp_path):
     parent = subprocess.Popen(
         [sys.executable, "-c", COMPARES, *words], stdout=subprocess.PIPE, env=environment, text=True
     )
-    family = psutil.Process(parent.pid)
+    family, jobs = psutil.Process(parent.pid), []
     try:
         _until(lambda: len([1 for each in _jobs(family) if each.status() == psutil.STATUS_STOPPED]) > 1)
         jobs = _jobs(family)

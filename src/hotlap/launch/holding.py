@@ -19,6 +19,7 @@ from hotlap.launch.tree import ProcessTree
 
 _RELEASE_ALL = 'while read -r pid; do all="$all $pid"; done; for pid in $all; do kill -CONT "$pid"; done'
 _CORE = 36  # field of /proc/PID/stat, after the name
+_FOLLOW_EVERY_NS = 100_000_000  # listing all processes of a large machine takes milliseconds
 now = time.perf_counter_ns
 
 
@@ -55,7 +56,7 @@ class Hold:
         self._pids: list[int] = []
         self._held_at: int | None = None
         self._held_ns = 0
-        self._settled = True
+        self._followed_at = 0
         self._follow()
 
     @property
@@ -73,13 +74,11 @@ class Hold:
         self._send(signal.SIGSTOP)
         if self._held_at is None:
             self._held_at = now()
-            self._settled = False
 
     def settle(self) -> None:
         """Stop those too that were born since it was followed last; meanwhile others may have their turn."""
-        if not self._settled and self._follow():
+        if now() - self._followed_at > _FOLLOW_EVERY_NS and self._follow():
             self._send(signal.SIGSTOP)
-        self._settled = True
 
     def release(self, core: int | None = None) -> None:
         """Let it go on, with its first thread woken on this core; from there it goes where the system wants it."""
@@ -103,7 +102,7 @@ class Hold:
 
     def _follow(self) -> bool:
         """Whether there are processes that were not known before."""
-        before = self._pids
+        before, self._followed_at = self._pids, now()
         self._pids = list(self._tree.members())
         self._guard.know(self._pids)
         return not set(self._pids) <= set(before)

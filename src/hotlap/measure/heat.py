@@ -126,6 +126,8 @@ class Heat:
         if each.going:
             each.hold.hold()
             each.hold.settle()
+        else:
+            self._turns.leave(each.pid)
         return True
 
     def _idle(self, each: Entrant) -> str:
@@ -135,7 +137,8 @@ class Heat:
         until = time.monotonic() + ALONE_S
         while each.going and time.monotonic() < until and self._wait(LOOK_S):
             looks.append(each.hold.busy_threads() > 0)
-        each.hold.hold()
+        if each.going:
+            each.hold.hold()
         busy = fmean(looks) if looks else 1.0
         return "" if busy >= BUSY else f"{each.attempt.bench.job.shown} waits for {1 - busy:.0%} of its time"
 
