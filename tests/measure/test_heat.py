@@ -73,18 +73,18 @@ def test_a_held_job_with_workers_looks_as_if_it_never_was(bench):
     assert steps.start[-1] + steps.wall[-1] <= clock.at(ended)
     assert all(later >= earlier for earlier, later in pairwise(steps.start))
     assert sorted(steps.wall)[-5] < 0.3e9, "ten pauses would be ten long steps"
-    assert {worker.number for worker in seen[0].workers} >= {0, 1}
+    assert {worker.worker for worker in seen[0].workers} >= {0, 1}
 
 
 @pytest.mark.alone
 def test_a_planted_slow_down_is_found_in_few_rounds(bench, monkeypatch):
     monkeypatch.setattr(contests, "LEAST_S", 1.0)
-    found = held(bench, 3, plain=("spins.py", "100"), same=("spins.py", "100"), slow=("spins.py", "140"))
+    found = held(bench, 4, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "300"))
     assert found.sliced
     slow, same = found.ratio("slow"), found.ratio("same")
     assert slow is not None and same is not None
     assert slow.high < 1.0
-    assert slow.value == pytest.approx(1 / 1.4, rel=0.1)
+    assert slow.value == pytest.approx(1 / 1.5, rel=0.15)
     assert not same.decided
     foreign = [each.figures.foreign_cores for trials in found.trials.values() for each in trials]
     assert max(foreign) < 1.0, "the variants are not foreign to each other"
@@ -98,20 +98,14 @@ def test_a_job_that_waits_is_not_held(bench):
 
 
 def test_a_job_that_dies_is_a_result_and_the_other_goes_on(bench):
+    """In the first round it may have died of the other one beside it."""
     job, mortal = bench("spins.py", "40"), bench("spins.py", "40", "0", "90")
     heat = Heat(job.signals)
     starts = [lambda: job.begin(1, Plan(), least_s=2.5), lambda: mortal.begin(2, Plan(), least_s=30.0)]
-    trials = heat.run(starts, careful=False)
+    trials = heat.run(starts, careful=True)
     assert [each.status for each in trials] == [Status.DONE, Status.DEAD]
     assert "planted" in trials[1].reason
-    assert not heat.obstacle
-
-
-def test_who_dies_beside_others_in_the_first_round_gets_a_run_of_its_own(bench):
-    found = held(bench, 1, plain=("spins.py", "40"), dies=("spins.py", "40", "0", "2"))
-    assert not found.sliced
-    assert found.trials["plain"][0].status is Status.DONE
-    assert found.trials["dies"][0].status is Status.DEAD
+    assert "did not last beside the others" in heat.obstacle
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

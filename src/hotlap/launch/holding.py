@@ -83,8 +83,8 @@ class Hold:
     def release(self, core: int | None = None) -> None:
         """Let it go on, with its first thread woken on this core; from there it goes where the system wants it."""
         if self._held_at is not None:
-            held_at, released = self._held_at, now()
             with _woken_on(self._tree.root, core):
+                held_at, released = self._held_at, now()
                 self._send(signal.SIGCONT)
             self._held_at = None
             self._held_ns += released - held_at

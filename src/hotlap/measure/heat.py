@@ -24,9 +24,7 @@ from hotlap.measure.runner import Attempt
 
 MOST_VARIANTS = 4  # at once: each needs its memory, and waits for all others
 LEAST_S = 2.5  # of slices for each variant in a round
-SLICE_S = (
-    0.04  # two or three short steps: much shorter, and waking up would count; longer, and the machine changes
-)
+SLICE_S = 0.01  # thinner, and waking up would count; thicker, and the machine changes before the others run
 FIRST_STEPS = 3  # then a job has started, and waits for the others
 ALONE_S, LOOK_S = 0.8, 0.01  # how long a job is looked at, and how often, to see whether it can be held
 BUSY = 0.95  # of the looks must find it computing: what waits for a disk or a timer goes on while it is held
@@ -147,11 +145,11 @@ class Heat:
     def _take_slices(self) -> None:
         for each in self._entrants:
             each.observer.since = each.hold.moment
-        order = list(self._entrants)
         while not self._over:
-            for each in order:
+            for (
+                each
+            ) in self._entrants:  # never back and forth: who is at the turn would be woken half as often
                 self._slice(each)
-            order.reverse()
         for each in self._entrants:
             if each.going and not self._interrupted:
                 each.observer.ask_to_end()
