@@ -23,7 +23,7 @@ from hotlap.launch.turns import Turns
 from hotlap.measure.runner import Attempt
 
 MOST_VARIANTS = 4  # at once: each needs its memory, and waits for all others
-LEAST_S = 2.5  # of slices for each variant in a round
+LEAST_S = 2.0  # of slices for each variant in a round
 SLICE_S = 0.01  # thinner, and waking up would count; thicker, and the machine changes before the others run
 FIRST_STEPS = 3  # then a job has started, and waits for the others
 ALONE_S, LOOK_S = 0.8, 0.01  # how long a job is looked at, and how often, to see whether it can be held
@@ -146,9 +146,8 @@ class Heat:
         for each in self._entrants:
             each.observer.since = each.hold.moment
         while not self._over:
-            for (
-                each
-            ) in self._entrants:  # never back and forth: who is at the turn would be woken half as often
+            # Never back and forth: who stands at the turning point would be woken half as often.
+            for each in self._entrants:
                 self._slice(each)
         for each in self._entrants:
             if each.going and not self._interrupted:
