@@ -190,9 +190,15 @@ class Attempt:
 
 
 def steady_since(timeline: Timeline, moment: int) -> Timeline:
-    """What came before the moment does not count as steady."""
+    """Steady from this moment on, the same for all that are compared; what compiles later says itself when it is steady.
+
+    A guess for each of them where its warm-up ends would leave slow steps out here and keep them there.
+    """
     first = bisect_left(timeline.steps.start, moment)
-    return timeline if first <= timeline.steady_from else replace(timeline, steady_from=first)
+    if not moment or first >= len(timeline.steps):
+        return timeline
+    guessed = timeline.steady_from if timeline.warmup.compiles else 0
+    return replace(timeline, steady_from=max(first, guessed))
 
 
 @dataclass(frozen=True)
