@@ -190,7 +190,7 @@ class Attempt:
 
 
 def steady_since(timeline: Timeline, moment: int) -> Timeline:
-    """Steady from this moment on, the same for all that are compared; what compiles later says itself when it is steady.
+    """Steady from this moment on, the same for all that are compared; who compiles may be steady later.
 
     A guess for each of them where its warm-up ends would leave slow steps out here and keep them there.
     """
