@@ -1,8 +1,8 @@
 """Does `compare` tell the truth? A job beside itself, and beside itself with a planted slow-down of 5 %.
 
 usage: python bench/honesty.py [--comparisons 40] [--minutes 5] [--out DIR] [--quick]
-Each comparison runs the job, the job again, and the slowed job in turn, in fresh processes, and is judged as
-`hotlap compare` judges. Results are kept in DIR: run it again to go on until all comparisons are made.
+Each comparison runs the job, the job again, and the slowed job, in fresh processes, as `hotlap compare` runs them, and
+is judged as it judges. Results are kept in DIR: run it again to go on until all comparisons are made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.launch.process import Signals
 from hotlap.measure.contest import Contest, Variant, contest
+from hotlap.measure.heat import possible
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect
 from interleave import BENCH, PYTHON, host_line
@@ -37,7 +38,7 @@ def compared(bench: Bench, kind: str) -> dict[str, object]:
         Variant("itself", job(kind), Plan()),
         Variant("slowed", job(kind, "--slower", str(SLOWER)), Plan()),
     ]
-    held = contest(bench, variants, ROUNDS, lambda *_: None)
+    held = contest(bench, variants, ROUNDS, lambda *_: None, sliced=possible(len(variants)))
     if held.interrupted:
         raise KeyboardInterrupt
     return {

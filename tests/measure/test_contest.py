@@ -110,3 +110,29 @@ def test_tokens_of_two_scripts_are_counted_only_where_they_are_alike():
     assert among({"none": JOB, "new": JOB}, *long, *short).ratio("new").value == pytest.approx(1.0)
     other = Job(("python", "new.py"), "/", "new")
     assert among({"none": JOB, "new": other}, *long, *short).ratio("new").value == pytest.approx(4.0)
+
+
+def paired(**rates) -> Contest:
+    variants = [Variant(name, JOB, Plan()) for name in rates]
+    return Contest(
+        variants, {name: [done(rate) for rate in each] for name, each in rates.items()}, sliced=True
+    )
+
+
+def test_rounds_in_slices_are_compared_within_the_round():
+    """The machine halves its speed from round to round: what is left of the scatter is a thousandth."""
+    found = paired(none=[100, 50, 201, 80], plan=[110, 55.1, 221, 88.1])
+    ratio = found.ratio("plan")
+    assert ratio is not None
+    assert ratio.low < 1.1 < ratio.high
+    assert found.narrow
+    found.sliced = False
+    assert not found.narrow, "as runs one after the other they tell nothing"
+
+
+def test_a_variant_that_died_in_a_later_round_keeps_its_pairs_and_leaves_the_others_theirs():
+    found = paired(none=[100, 50, 201, 80], short=[90, 45.1], plan=[110, 55.1, 221, 88.1])
+    short, plan = found.ratio("short"), found.ratio("plan")
+    assert short is not None and short.value == pytest.approx(0.9, rel=0.01)
+    assert plan is not None and plan.value == pytest.approx(1.1, rel=0.01)
+    assert plan.decided

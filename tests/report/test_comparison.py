@@ -88,3 +88,11 @@ def test_tokens_are_told_where_they_are_counted():
     assert "100,000 tokens/s" in markdown(found)
     assert "Tokens are counted" in markdown(found) and "Tokens are counted" not in markdown(view())
     assert "词元/s" in markdown(found, "zh") and "按词元" in markdown(found, "zh")
+
+
+def test_the_small_print_says_how_the_variants_ran():
+    runs = {"none": trials(1000.0), "plan.yaml": trials(1500.0)}
+    sliced = comparison_view("2 cores", "python train.py", runs, {}, sliced=True)
+    for lang, words in {"en": "some milliseconds each", "zh": "几十毫秒"}.items():
+        assert words in markdown(sliced, lang).replace("\n", " ")
+        assert words not in markdown(view(), lang).replace("\n", " ")

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hotlap.errors import FactError
-from hotlap.stats.compare import Scatter, pooled, ratio, repeated
+from hotlap.stats.compare import Scatter, pooled, ratio, repeated, within_rounds
 
 
 def test_the_ratio_is_of_geometric_means():
@@ -72,3 +72,43 @@ def test_ratios_taken_side_by_side_hold_the_truth_as_often_as_they_say():
         found = repeated(groups[0], pooled(groups), 0.95)
         inside += found.low <= 1.2 <= found.high
     assert 270 <= inside <= 299
+
+
+def test_what_a_round_does_to_all_of_its_rates_is_no_scatter():
+    levels = [1.0, 2.0, 0.5, 1.3]
+    first, second = [100 * level for level in levels], [90 * level for level in levels]
+    found = within_rounds([first, second, first])
+    assert found is not None
+    assert found.freedom == 6
+    assert found.variance == pytest.approx(0.0, abs=1e-12)
+
+
+def test_two_groups_in_rounds_are_a_paired_t_test():
+    stats = pytest.importorskip("scipy.stats")
+    before, after = [10.0, 11.0, 9.0, 10.5, 9.7], [12.0, 14.0, 11.1, 12.2, 11.3]
+    logs = [[math.log(rate) for rate in rates] for rates in (after, before)]
+    interval = stats.ttest_rel(*logs).confidence_interval(0.99)
+    scatter = within_rounds([before, after])
+    assert scatter is not None
+    found = repeated([late / early for early, late in zip(before, after, strict=True)], scatter)
+    assert math.log(found.low) == pytest.approx(interval.low, abs=0.003)
+    assert math.log(found.high) == pytest.approx(interval.high, abs=0.003)
+
+
+def test_rounds_of_a_thing_with_itself_are_undecided_about_99_times_in_100():
+    draw = random.Random(5)
+
+    def decided() -> bool:
+        levels = [draw.lognormvariate(0, 0.3) for _ in range(4)]
+        groups = [[level * draw.lognormvariate(0, 0.02) for level in levels] for _ in range(3)]
+        scatter = within_rounds(groups)
+        assert scatter is not None
+        ratios = [after / before for before, after in zip(groups[0], groups[1], strict=True)]
+        return repeated(ratios, scatter).decided
+
+    assert 2 <= sum(decided() for _ in range(1000)) <= 22
+
+
+def test_a_single_round_tells_nothing_of_the_scatter():
+    assert within_rounds([[1.0], [2.0]]) is None
+    assert within_rounds([[1.0, 2.0]]) is None

@@ -18,11 +18,13 @@ from hotlap.diagnose.operators import read_operators
 from hotlap.diagnose.tally import combine, project_startups, tally
 from hotlap.diagnose.window import marks_within, samples_within
 from hotlap.facts.timeline import Ending, Gauge, HotLine, ProbeCost, Timeline, Warmup, Worker
+from hotlap.launch.pauses import Clock, read_clock
 from hotlap.probe import boundary
 from hotlap.probe.marks import Kind
 from hotlap.stats.steady import steady_from
 
 _CUT_OFF = (Ending.INTERRUPTED, Ending.CRASHED, Ending.KILLED)
+_MOMENTS = ("attached_at", "window_end", "ended_at")
 _MARK_NS = 500  # an assumed cost of a mark, for a run too short to calibrate it
 
 
@@ -44,17 +46,19 @@ class Recording:
 def read_recordings(folder: Path) -> list[Recording]:
     """All processes that left marks, also those that were killed before they could describe themselves."""
     pids = sorted(int(path.stem) for path in folder.glob("*.marks") if path.stem.isdigit())
-    found = [_recording(folder, pid) for pid in pids]
+    clock = read_clock(folder)
+    found = [_recording(folder, pid, clock) for pid in pids]
     ends = {each.pid: each.facts["window_end"] for each in found if "window_end" in each.facts}
     return [_within_window(each, ends.get(each.pid, ends.get(each.facts.get("parent", 0)))) for each in found]
 
 
-def _recording(folder: Path, pid: int) -> Recording:
+def _recording(folder: Path, pid: int, clock: Clock) -> Recording:
+    facts = _facts(folder, pid)
     return Recording(
         pid,
-        _facts(folder, pid),
-        read_integers(folder / f"{pid}.marks"),
-        read_integers(folder / f"{pid}.samples"),
+        {**facts, **{name: clock.at(facts[name]) for name in _MOMENTS if name in facts}},
+        clock.marks(read_integers(folder / f"{pid}.marks")),
+        clock.samples(read_integers(folder / f"{pid}.samples")),
         folder / f"{pid}.trace.json",
     )
 

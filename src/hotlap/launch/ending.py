@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -54,6 +55,7 @@ def end_job(pid: int, graces: tuple[float, float] = (10, 5)) -> JobEnd:
         root_alive = pid in alive
         for process in [alive[pid]] if root_alive else alive.values():
             _send(process, means)
+        _wake(alive.values())
         _wait_until_gone(tree, grace)
         if root_alive:
             root_ended_by = means
@@ -79,6 +81,13 @@ def _send(process: psutil.Process, means: Means) -> None:
             process.kill()
     except psutil.Error:  # it has just ended, or is not ours: what is left is reported
         return
+
+
+def _wake(processes: Iterable[psutil.Process]) -> None:
+    """A process that is stopped hears of no signal before it goes on."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.resume()
 
 
 def _wait_until_gone(tree: ProcessTree, seconds: float) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import time
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 
 from hotlap.launch.looks import LookRecord
+from hotlap.launch.pauses import Clock, read_clock
 from hotlap.launch.vitals import Vitals
 from hotlap.probe import control, marks
 from hotlap.probe.marks import Kind
@@ -28,7 +30,8 @@ _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
 class Observer:
     """Called several times a second while the job runs; asks it to end after `wanted` steady steps.
 
-    `least_s` is how long these must have taken at least.
+    `least_s` is how long these must have taken at least. With `asks` False it only says that it is `enough`, and
+    `ask_to_end` is left to others. Times are those of the job's own clock, which stands still while it is held.
     """
 
     def __init__(
@@ -39,8 +42,12 @@ class Observer:
         progress: Callable[[str], None],
         *,
         least_s: float = 0.0,
+        asks: bool = True,
     ) -> None:
         self._least_s = least_s
+        self.asks = asks
+        self.since = 0  # steps that ended before do not count
+        self.enough = False
         self.looks = LookRecord()
         self.steps = 0
         self._folder = folder
@@ -53,6 +60,7 @@ class Observer:
         self._asked_at: float | None = None
         self._patience_s = _DEAF_AFTER_S
         self._steps_after = 0
+        self._last: tuple[int, float] = (0, 0.0)  # steps of all optimizers, and seconds of one
         self.gave_up = False  # the job was asked to end, did not, and was ended
 
     def tick(self, pid: int) -> bool:
@@ -80,8 +88,9 @@ class Observer:
     def _busiest(self) -> _Tail | None:
         """The process with the most steps; ranks go in step, so any of them would do."""
         there = set(self._folder.glob("*.marks"))
+        clock = read_clock(self._folder)
         for path in there:
-            self._tails.setdefault(path, _Tail(path)).read()
+            self._tails.setdefault(path, _Tail(path)).read(clock)
         # Files of workers that have ended are deleted in a long run.
         self._tails = {path: tail for path, tail in self._tails.items() if path in there or tail.ends()}
         return max(self._tails.values(), key=lambda tail: len(tail.ends()), default=None)
@@ -95,21 +104,24 @@ class Observer:
         if tail.steps_after > self._steps_after:  # it has heard, and is in the phases after the window
             self._steps_after, self._asked_at = tail.steps_after, time.monotonic()
         walls = [later - earlier for earlier, later in itertools.pairwise(ends)]
-        first = self._steady_from(walls) if walls else 0
+        first = max(self._steady_from(walls) if walls else 0, bisect_left(ends, self.since))
         steady = len(walls) - first
         self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
-        enough = steady >= self._wanted and sum(walls[first:]) >= self._least_s * 1e9
-        if enough and self._asked_at is None:
-            self._ask_to_end(tail.optimizer_steps(), median(walls[-_RECENT:]) / 1e9)
+        self._last = tail.optimizer_steps(), median(walls[-_RECENT:]) / 1e9 if walls else 0.0
+        self.enough = steady >= self._wanted and sum(walls[first:]) >= self._least_s * 1e9
+        if self.enough and self.asks and self._asked_at is None:
+            self.ask_to_end()
 
-    def _worlds(self) -> list[int]:
-        return [tail.world for tail in self._tails.values()]
+    @property
+    def ranks(self) -> int:
+        """A rank whose first marks are not written yet takes part too."""
+        training = sum(1 for tail in self._tails.values() if tail.ends())
+        return max(training, *(tail.world for tail in self._tails.values()), 1)
 
-    def _ask_to_end(self, made: int, pace_s: float) -> None:
+    def ask_to_end(self) -> None:
         """Several ranks must hear the word before the step it names, so that all stop after the same one."""
-        # A rank whose first marks are not written yet takes part too.
-        ranks = max(sum(1 for tail in self._tails.values() if tail.ends()), *self._worlds())
-        lead = int(_LEAD_S / max(pace_s, 1e-4)) if ranks > 1 else 0
+        made, pace_s = self._last
+        lead = int(_LEAD_S / max(pace_s, 1e-4)) if self.ranks > 1 else 0
         phase = min(_MOST_PHASE_STEPS, int(_PHASE_S / max(pace_s, 1e-4)))
         control.stop_after(self._folder, made + 1 + lead, phase)
         self._patience_s = max(_DEAF_AFTER_S, _DEAF_AFTER_STEPS * pace_s)
@@ -129,7 +141,7 @@ class _Tail:
         self.world = 1
         self.steps_after = 0  # the measured window, until the script is asked to end
 
-    def read(self) -> None:
+    def read(self, clock: Clock) -> None:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -140,7 +152,7 @@ class _Tail:
         self._offset += whole
         values = array("q")
         values.frombytes(content[:whole])
-        for value in values:
+        for value in clock.marks(values):
             code = value & 255
             if code == _STEP:
                 self._ended = value >> 8

@@ -56,20 +56,10 @@ def run_job(
     With `quiet_stdout` what the script prints goes to standard error, so that standard output is the caller's alone;
     `streams` take its output and its errors.
     """
-    started = time.perf_counter_ns()
-    child = _start(job, environment, signals, streams or (2 if quiet_stdout else None, None))
-    watch = _Watch(child, on_tick)
-    while child.poll() is None:
-        watch.tick(signals.next(TICK_S))
-    code = child.returncode
-    ended = time.perf_counter_ns()
-    return Outcome(
-        exit_code=128 - code if code < 0 else code,
-        seconds=(ended - started) / 1e9,
-        ended_at=ended,
-        interrupted=watch.interrupts > 0,
-        by_signal=-code if code < 0 else None,
-    )
+    running = Running(job, environment, on_tick, signals, streams or (2 if quiet_stdout else None, None))
+    while running.going:
+        running.tick(signals.next(TICK_S))
+    return running.outcome()
 
 
 def _start(
@@ -99,19 +89,51 @@ def _start(
         ) from None
 
 
-class _Watch:
-    """What happens between two looks at the child."""
+class Running:
+    """A job that was started. Whoever waits for its end calls `tick` with the signals that come meanwhile."""
 
-    def __init__(self, child: subprocess.Popen[bytes], on_tick: Callable[[int], bool]) -> None:
-        self.child = child
+    def __init__(
+        self,
+        job: Job,
+        environment: Mapping[str, str],
+        on_tick: Callable[[int], bool],
+        signals: Signals,
+        streams: tuple[Any, Any],
+    ) -> None:
+        self.started = time.perf_counter_ns()
+        self.child = _start(job, environment, signals, streams)
         self.on_tick = on_tick
         self.interrupts = 0
+        self._ended: int | None = None
+
+    @property
+    def going(self) -> bool:
+        if self._ended is None and self.child.poll() is not None:
+            self._ended = time.perf_counter_ns()
+        return self._ended is None
+
+    def end(self) -> None:
+        """Civilly, if it has not ended by itself."""
+        if self.going:
+            end_job(self.child.pid)
+
+    def outcome(self) -> Outcome:
+        """Once it has ended."""
+        code = self.child.wait()
+        ended = self._ended or time.perf_counter_ns()
+        return Outcome(
+            exit_code=128 - code if code < 0 else code,
+            seconds=(ended - self.started) / 1e9,
+            ended_at=ended,
+            interrupted=self.interrupts > 0,
+            by_signal=-code if code < 0 else None,
+        )
 
     def tick(self, received: tuple[int, bool] | None) -> None:
         if received is not None:
             self.pass_on(*received)
-        elif boundary.attempt(self.on_tick, self.child.pid) is False and self.child.poll() is None:
-            end_job(self.child.pid)
+        elif boundary.attempt(self.on_tick, self.child.pid) is False:
+            self.end()
 
     def pass_on(self, number: int, job_has_it: bool) -> None:
         self.interrupts += 1

@@ -22,7 +22,7 @@ LAST_LOOK = "watch.json"
 _PICTURES = ("posterior.jsonl", "posterior.png")  # of monitors in the script
 _PROBE = "probe"
 _OURS = re.compile(
-    r"control|seen\.jsonl|plan\.json|blocks\.jsonl|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.|watch\.)?json)(\.\d+)?"
+    r"control|pauses|seen\.jsonl|plan\.json|blocks\.jsonl|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.|watch\.)?json)(\.\d+)?"
 )
 _FACTS = ("job.json", "host.json")
 _OF_A_PROFILE = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE)

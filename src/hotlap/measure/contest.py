@@ -1,16 +1,21 @@
-"""Several variants of a job in turn (A B C, C B A, ...), each in fresh processes, until all intervals are narrow."""
+"""Several variants of a job in rounds, each in fresh processes, until all intervals are narrow.
+
+The variants of a round run at once in thin slices where that is fair (see heat.py), else one after the other (A B C,
+C B A, ...).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotlap.facts.counting import alike
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status, Trial
-from hotlap.measure.runner import Bench, disturbed
-from hotlap.stats.compare import Ratio, pooled, ratio
+from hotlap.measure.heat import LEAST_S, Heat
+from hotlap.measure.runner import Attempt, Bench, disturbed
+from hotlap.stats.compare import Ratio, pooled, ratio, repeated, within_rounds
 
 CONFIDENCE = 0.99  # a job that is compared with itself must hardly ever be called faster or slower
 NARROW = 0.03  # half the interval: who wants less must ask for more rounds
@@ -34,6 +39,7 @@ class Contest:
     variants: Sequence[Variant]
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     interrupted: bool = False
+    sliced: bool = False  # the variants of a round ran at once, in slices
 
     @property
     def told(self) -> dict[str, list[Trial]]:
@@ -61,6 +67,8 @@ class Contest:
         first, other = rates.get(self.variants[0].name, []), rates.get(name, [])
         if min(len(first), len(other)) < 2:
             return None
+        if self.sliced:
+            return _paired(first, other, list(rates.values()))
         scatter = pooled(list(rates.values()))
         return ratio(first, other, confidence=CONFIDENCE, scatter=scatter)
 
@@ -68,6 +76,13 @@ class Contest:
     def narrow(self) -> bool:
         ratios = [self.ratio(each.name) for each in self.variants[1:]]
         return all(each is None or _narrow(each) for each in ratios)
+
+
+def _paired(first: list[float], other: list[float], groups: list[list[float]]) -> Ratio | None:
+    """Rounds are the pairs. Variants that failed early say nothing of the scatter."""
+    scatter = within_rounds([each for each in groups if len(each) >= len(other)])
+    ratios = [after / before for before, after in zip(first, other, strict=False)]
+    return repeated(ratios, scatter, CONFIDENCE) if scatter else None
 
 
 def _narrow(found: Ratio) -> bool:
@@ -80,17 +95,19 @@ def contest(
     rounds: int,
     told: Callable[[Variant, Trial], None],
     spent: Callable[[], bool] = lambda: False,
+    *,
+    sliced: bool = False,
 ) -> Contest:
     """Run rounds until every interval is narrow, the rounds are over, or the budget is `spent`; two rounds at least,
-    as one tells nothing of the scatter. A variant that fails is left out. The first run says what is counted."""
-    held = Contest(variants)
-    number, failed, counts = 0, set[str](), bench.counts
+    as one tells nothing of the scatter. A variant that fails is left out. The first run says what is counted.
+
+    With `sliced` the variants of a round run at once where they can.
+    """
+    held = Contest(variants, sliced=sliced)
+    failed, counts = set[str](), bench.counts
     for turn in range(rounds):
-        for variant in variants if turn % 2 == 0 else reversed(variants):
-            if variant.name in failed:
-                continue
-            number += 1
-            trial = _undisturbed(replace(bench, job=variant.job, counts=counts), number, variant)
+        order = [each for each in (variants if turn % 2 == 0 else variants[::-1]) if each.name not in failed]
+        for variant, trial in _round(replace(bench, counts=counts), order, held, turn):
             if trial.status is Status.INTERRUPTED:
                 held.interrupted = True
                 return held
@@ -104,6 +121,34 @@ def contest(
         if variants[0].name in failed or narrow or (turn > 0 and spent()):
             break
     return held
+
+
+Round = Iterator[tuple[Variant, Trial]]
+
+
+def _round(bench: Bench, order: Sequence[Variant], held: Contest, turn: int) -> Round:
+    """The first round in slices shows whether there can be any: else all run one after the other from the start."""
+    first = turn * len(held.variants) + 1
+    if held.sliced and len(order) > 1:
+        heat = Heat(bench.signals)
+        starts = [_start(replace(bench, job=each.job), at, each.plan) for at, each in enumerate(order, first)]
+        trials = heat.run(starts, careful=turn == 0)
+        if not heat.obstacle:
+            return zip(order, trials, strict=False)
+        held.sliced = False
+    return _one_by_one(bench, order, first)
+
+
+def _start(bench: Bench, number: int, plan: Plan) -> Callable[[], Attempt]:
+    return lambda: bench.begin(number, plan, least_s=LEAST_S)
+
+
+def _one_by_one(bench: Bench, order: Sequence[Variant], first: int) -> Round:
+    counts = bench.counts
+    for number, variant in enumerate(order, first):
+        trial = _undisturbed(replace(bench, job=variant.job, counts=counts), number, variant)
+        counts = counts or (trial.figures.counts if trial.figures else "")
+        yield variant, trial
 
 
 def _undisturbed(bench: Bench, number: int, variant: Variant) -> Trial:

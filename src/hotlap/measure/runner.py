@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,14 @@ from hotlap.launch.environment import ORIGIN, WITNESS, child_environment
 from hotlap.launch.looks import LookRecord
 from hotlap.launch.observe import Observer
 from hotlap.launch.planned import pass_plan, records_of
-from hotlap.launch.process import Outcome, Signals, run_job
+from hotlap.launch.process import TICK_S, Outcome, Running, Signals
+from hotlap.measure.patience import Watch, status_of
 from hotlap.seams.plan_file import write_plan
 from hotlap.stats.steady import steady_from
 
 Collect = Callable[[Path, Outcome, Ending, int, LookRecord], tuple[Timeline, ...]]
 TRIALS = "trials"
 DISTURBED = 0.5  # cores in use by others: such a trial is repeated
-_PATIENCE_S = (
-    120.0  # without a single step: reading data and compiling may take this long, a deadlock takes longer
-)
-_AS_LONG = 4.0  # times what the baseline took in all
 LEAST_S = 1.0  # of steady steps: many short ones scatter less than few
 _COMPILED = "compiled"  # where the trials of one search share what the compiler has built
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -68,16 +65,18 @@ class Bench:
         self, number: int, plan: Plan, phases: Sequence[str] = ()
     ) -> tuple[Trial, tuple[Timeline, ...]]:
         """One trial and its timelines. A job that dies or hangs is a result. `phases` follow the measured window."""
+        attempt = self.begin(number, plan, phases)
+        return attempt.concluded(attempt.started.wait(self.signals))
+
+    def begin(
+        self, number: int, plan: Plan, phases: Sequence[str] = (), *, least_s: float = LEAST_S
+    ) -> Attempt:
+        """A trial under way: its job was started, and whoever began it looks after it. `least_s` of steady steps."""
         folder = self._fresh(number)
         write_plan(folder / runfolder.PLAN, plan)
-        started = time.monotonic()
-        watch = self._watch(folder, self.steps)
+        watch = self._watch(folder, self.steps, least_s)
         passed = pass_plan(_probe(folder), plan, options=self.options)
-        origin, outcome = self._run(folder, passed, watch, phases=phases)
-        seen = by_pace(self.collect(_probe(folder), outcome, outcome.ending, origin, watch.looks))
-        trial = self._concluded(number, plan, folder, outcome, watch, seen)
-        runfolder.remove_probe_files(folder)
-        return replace(trial, seconds=time.monotonic() - started), seen
+        return Attempt(self, number, plan, folder, self._start(folder, passed, watch, phases=phases))
 
     def screen(self, number: int, schedule: Schedule) -> Screened:
         """Several plans in turn within one process; what each block of steps brought, and how the job ended."""
@@ -85,10 +84,11 @@ class Bench:
         watch = self._watch(folder, None)
         started = time.monotonic()
         passed = pass_plan(_probe(folder), Plan(schedule.plans[0]), options=self.options, schedule=schedule)
-        origin, outcome = self._run(folder, passed, watch)
-        seen = self.collect(_probe(folder), outcome, outcome.ending, origin, watch.looks)
+        run = self._start(folder, passed, watch)
+        outcome = run.wait(self.signals)
+        seen = self.collect(_probe(folder), outcome, outcome.ending, run.origin, watch.looks)
         blocks = read_blocks(_probe(folder))
-        status, reason = _status(outcome, watch, bool(seen), folder)
+        status, reason = status_of(outcome, watch, bool(seen), folder)
         runfolder.remove_probe_files(folder)
         status = Status.SCREENED if status is Status.DONE else status
         trial = Trial(number, Plan(schedule.plans[0]), status, time.monotonic() - started, reason=reason)
@@ -100,33 +100,25 @@ class Bench:
         folder = self._fresh(name)
         watch = self._watch(folder, None)
         passed = pass_plan(_probe(folder), plan, options=self.options)
-        _, outcome = self._run(folder, passed, watch, witness=f"{steps}:{seed}")
+        outcome = self._start(folder, passed, watch, witness=f"{steps}:{seed}").wait(self.signals)
         found = sorted(_probe(folder).glob("*.witness.json"))
         seen: Witness | None = codec.read_json(found[0], Witness) if found else None
         runfolder.remove_probe_files(folder)
         return seen, outcome.interrupted
 
-    def _watch(self, folder: Path, steps: int | None) -> _Watch:
-        observer = Observer(_probe(folder), steps, steady_from, self.progress, least_s=LEAST_S)
-        return _Watch(observer, self.limit_s)
+    def _watch(self, folder: Path, steps: int | None, least_s: float = LEAST_S) -> Watch:
+        observer = Observer(_probe(folder), steps, steady_from, self.progress, least_s=least_s)
+        return Watch(observer, self.limit_s)
 
-    def _run(
-        self, folder: Path, passed: Path, watch: _Watch, *, witness: str = "", phases: Sequence[str] = ()
-    ) -> tuple[int, Outcome]:
+    def _start(
+        self, folder: Path, passed: Path, watch: Watch, *, witness: str = "", phases: Sequence[str] = ()
+    ) -> Started:
         environment = child_environment(_probe(folder), phases, plan=passed, taps=not witness)
         environment[WITNESS] = witness
         environment.setdefault(_COMPILER_CACHE, str(self.folder / _COMPILED))
-        with ExitStack() as files:
-            streams = [
-                files.enter_context((folder / f"{name}.log").open("wb")) for name in ("stdout", "stderr")
-            ]
-            try:
-                outcome = run_job(
-                    self.job, environment, watch.tick, self.signals, streams=(streams[0], streams[1])
-                )
-            finally:
-                watch.close()
-        return int(environment[ORIGIN]), outcome
+        with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
+            running = Running(self.job, environment, watch.tick, self.signals, (out, err))
+        return Started(running, int(environment[ORIGIN]), watch)
 
     def _fresh(self, name: object) -> Path:
         folder = self.folder / TRIALS / str(name)
@@ -136,25 +128,58 @@ class Bench:
         codec.write_json(made / "job.json", self.job)
         return made
 
-    def _concluded(
-        self,
-        number: int,
-        plan: Plan,
-        folder: Path,
-        outcome: Outcome,
-        watch: _Watch,
-        seen: Sequence[Timeline],
-    ) -> Trial:
-        records = records_of(_probe(folder))
+
+@dataclass(frozen=True)
+class Started:
+    """A job that runs for a trial, and who watches it."""
+
+    running: Running
+    origin: int
+    watch: Watch
+
+    def wait(self, signals: Signals) -> Outcome:
+        """Until it has ended."""
+        while self.running.going:
+            self.running.tick(signals.next(TICK_S))
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """How it has ended; to be asked once."""
+        self.watch.close()
+        return self.running.outcome()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A trial under way."""
+
+    bench: Bench
+    number: int
+    plan: Plan
+    folder: Path
+    started: Started
+
+    def concluded(self, outcome: Outcome) -> tuple[Trial, tuple[Timeline, ...]]:
+        """Of a job that has ended."""
+        watch, probe = self.started.watch, _probe(self.folder)
+        collected = self.bench.collect(probe, outcome, outcome.ending, self.started.origin, watch.looks)
+        seen = tuple(steady_since(each, watch.observer.since) for each in by_pace(collected))
+        trial = self._trial(outcome, seen)
+        runfolder.remove_probe_files(self.folder)
+        return trial, seen
+
+    def _trial(self, outcome: Outcome, seen: Sequence[Timeline]) -> Trial:
+        bench, plan = self.bench, self.plan
+        records = records_of(_probe(self.folder))
         fitted = records[0].fitted if records else ()
-        counts = SAMPLES if self.shortening & plan.settings.keys() else self.counts
+        counts = SAMPLES if bench.shortening & plan.settings.keys() else bench.counts
         figures = figures_of(seen[0], counts) if seen else None
-        status, reason = _status(outcome, watch, figures is not None, folder)
+        status, reason = status_of(outcome, self.started.watch, figures is not None, self.folder)
         return Trial(
-            number=number,
+            number=self.number,
             plan=plan,
             status=status,
-            seconds=0.0,
+            seconds=outcome.seconds,
             figures=figures if status is Status.DONE else None,
             reason=reason,
             stood=tuple(dict.fromkeys(each.knob for each in fitted if each.acts)),
@@ -162,6 +187,18 @@ class Bench:
             stages=stages_of(seen[0]) if seen else {},
             numerics={each.knob: each.numerics.value for each in fitted if each.acts},
         )
+
+
+def steady_since(timeline: Timeline, moment: int) -> Timeline:
+    """Steady from this moment on, the same for all that are compared; who compiles may be steady later.
+
+    A guess for each of them where its warm-up ends would leave slow steps out here and keep them there.
+    """
+    first = bisect_left(timeline.steps.start, moment)
+    if not moment or first >= len(timeline.steps):
+        return timeline
+    guessed = timeline.steady_from if timeline.warmup.compiles else 0
+    return replace(timeline, steady_from=max(first, guessed))
 
 
 @dataclass(frozen=True)
@@ -174,50 +211,3 @@ class Screened:
 
 
 _probe = runfolder.probe_folder
-
-
-class _Watch:
-    """Ends a trial that makes no step for long, or takes many times what it should."""
-
-    def __init__(self, observer: Observer, limit_s: float | None) -> None:
-        self._observer = observer
-        self._limit_s = limit_s
-        self._started = self._moved = time.monotonic()
-        self._steps = 0
-        self.hung = ""
-
-    @property
-    def looks(self) -> LookRecord:
-        return self._observer.looks
-
-    @property
-    def gave_up(self) -> bool:
-        return self._observer.gave_up
-
-    def tick(self, pid: int) -> bool:
-        going, now = self._observer.tick(pid), time.monotonic()
-        if self._observer.steps != self._steps:
-            self._steps, self._moved = self._observer.steps, now
-        if now - self._moved > _PATIENCE_S:
-            self.hung = f"no step for {_PATIENCE_S:.0f} s"
-        elif self._limit_s and now - self._started > _AS_LONG * self._limit_s:
-            self.hung = f"not done after {_AS_LONG:.0f} times what the baseline took"
-        return going and not self.hung
-
-    def close(self) -> None:
-        self._observer.close()
-
-
-def _status(outcome: Outcome, watch: _Watch, steady: bool, folder: Path) -> tuple[Status, str]:
-    if outcome.interrupted:
-        return Status.INTERRUPTED, "interrupted"
-    if watch.hung:
-        return Status.HUNG, watch.hung
-    if outcome.exit_code and not watch.gave_up:
-        return Status.DEAD, _last_words(folder / "stderr.log") or f"exit code {outcome.exit_code}"
-    return (Status.DONE, "") if steady else (Status.STEPLESS, "it ended without a steady step")
-
-
-def _last_words(path: Path) -> str:
-    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
-    return next((line[:200] for line in reversed(lines) if line and not line.startswith("hotlap:")), "")

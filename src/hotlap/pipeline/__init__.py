@@ -274,14 +274,15 @@ def collect(
 ) -> tuple[Timeline, ...]:
     """The timelines of what the probe has written, one for each rank."""
     from hotlap.diagnose.gather import read_recordings, timelines
+    from hotlap.launch.pauses import read_clock
 
-    recordings = read_recordings(folder)
-    gauges = {each.pid: [_rebased(gauge, origin) for gauge in looks.gauges(each.pid)] for each in recordings}
-    return timelines(recordings, ending, outcome.ended_at - origin, gauges)
+    clock, recordings = read_clock(folder), read_recordings(folder)
 
+    def rebased(gauge: Gauge) -> Gauge:
+        return replace(gauge, t=clock.at(gauge.t - origin))
 
-def _rebased(gauge: Gauge, origin: int) -> Gauge:
-    return Gauge(**{**vars(gauge), "t": gauge.t - origin})
+    gauges = {each.pid: [rebased(gauge) for gauge in looks.gauges(each.pid)] for each in recordings}
+    return timelines(recordings, ending, clock.at(outcome.ended_at - origin), gauges)
 
 
 def _exit_code(outcome: Outcome, seen: tuple[Timeline, ...]) -> int:

@@ -17,6 +17,7 @@ from hotlap.launch import runfolder
 from hotlap.launch.host import inspect_host
 from hotlap.launch.process import Signals
 from hotlap.measure.contest import Variant, contest
+from hotlap.measure.heat import possible
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect, propose
@@ -95,13 +96,13 @@ def compare(
 
     with Signals() as signals:
         bench = Bench(variants[0].job, folder, collect, signals, steps, shortening=shortening(all_knobs()))
-        held = contest(bench, variants, rounds, told, spent)
+        held = contest(bench, variants, rounds, told, spent, sliced=possible(len(variants)))
     if held.interrupted and not held.trials:
         raise KeyboardInterrupt
     ratios = {each.name: held.ratio(each.name) for each in variants[1:]}
     known = {name: (each.value, each.low, each.high) if each else None for name, each in ratios.items()}
     command = " / ".join(dict.fromkeys(each.job.shown for each in variants))
-    view = comparison_view(inspect_host().named, command, held.told, known)
+    view = comparison_view(inspect_host().named, command, held.told, known, sliced=held.sliced)
     codec.write_json(folder / COMPARISON, view)
     return view
 

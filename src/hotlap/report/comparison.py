@@ -24,10 +24,19 @@ def comparison_view(
     command: str,
     trials: Mapping[str, Sequence[Trial]],
     ratios: Mapping[str, tuple[float, float, float] | None],
+    *,
+    sliced: bool = False,
 ) -> dict[str, Any]:
-    """Medians over the runs of each variant; None where nothing was measured."""
+    """Medians over the runs of each variant; None where nothing was measured. `sliced`: they ran at once, in slices."""
     rows = [_row(name, runs, ratios.get(name)) for name, runs in trials.items()]
-    return {"schema": SCHEMA, "kind": KIND, "host": host, "command": command, "variants": rows}
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "host": host,
+        "command": command,
+        "sliced": sliced,
+        "variants": rows,
+    }
 
 
 def _row(name: str, runs: Sequence[Trial], ratio: tuple[float, float, float] | None) -> dict[str, Any]:
@@ -132,7 +141,8 @@ def _small_print(view: View, say: Phrases) -> tuple[str, ...]:
     others = say("compared.others", cores=max(foreign)) if foreign else ""
     tokens = any(row["counts"] == TOKENS for row in view["variants"])
     counted = say("compared.tokens") if tokens else ""
-    return tuple(each for each in (where, say("compared.columns"), counted, others, *broken) if each)
+    columns = say("compared.sliced" if view.get("sliced") else "compared.columns")
+    return tuple(each for each in (where, columns, counted, others, *broken) if each)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -74,6 +74,28 @@ def pooled(groups: Sequence[Sequence[float]], usual: Scatter | None = None) -> S
     return Scatter(squares / freedom, freedom) if freedom else None
 
 
+def within_rounds(groups: Sequence[Sequence[float]]) -> Scatter | None:
+    """The scatter of ratios that were taken side by side: `groups` hold a rate for each round, in the same order.
+
+    What a round does to all of its rates is left out, as in an analysis of randomised blocks: all pairs that rounds
+    can form are pooled, and none is counted twice. None where there are not two groups with two rounds.
+    """
+    rounds = min(map(len, groups), default=0)
+    if len(groups) < 2 or rounds < 2:
+        return None
+    logs = [[math.log(rate) for rate in group[:rounds]] for group in groups]
+    means = [sum(group) / rounds for group in logs]
+    levels = [sum(each) / len(logs) for each in zip(*logs, strict=True)]
+    middle = sum(means) / len(means)
+    squares = sum(
+        (value - mean - level + middle) ** 2
+        for group, mean in zip(logs, means, strict=True)
+        for value, level in zip(group, levels, strict=True)
+    )
+    freedom = (len(logs) - 1) * (rounds - 1)
+    return Scatter(2 * squares / freedom, freedom)  # twice: of the difference of two
+
+
 def repeated(ratios: Sequence[float], scatter: Scatter, confidence: float = 0.99) -> Ratio:
     """Of ratios that were each taken side by side; `scatter` is of their logarithms."""
     half = student(scatter.freedom, confidence) * math.sqrt(scatter.variance / len(ratios))

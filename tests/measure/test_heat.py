@@ -1,0 +1,157 @@
+"""All variants of a round at once, in slices: real jobs, held and released many times a second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hotlap.facts.plan import Plan
+from hotlap.facts.trial import Status
+from hotlap.launch import runfolder
+from hotlap.launch.pauses import read_clock
+from hotlap.launch.turns import Turns
+from hotlap.measure import contest as contests
+from hotlap.measure.contest import Variant, contest
+from hotlap.measure.heat import Heat
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="held only where /proc tells of threads")
+SCRIPTS, SOURCE = Path(__file__).parent / "scripts", Path(__file__).parents[2] / "src"
+
+COMPARES = """
+import sys
+from pathlib import Path
+from hotlap.facts.job import Job
+from hotlap.facts.plan import Plan
+from hotlap.launch.process import Signals
+from hotlap.measure.contest import Variant, contest
+from hotlap.measure.runner import Bench
+from hotlap.pipeline import collect
+job = Job((sys.executable, *sys.argv[2:]), ".", "job")
+with Signals() as signals:
+    bench = Bench(job, Path(sys.argv[1]), collect, signals, 100000)
+    held = contest(bench, [Variant(name, job, Plan()) for name in "ab"], 4, print, sliced=True)
+print("interrupted", held.interrupted, len(held.trials))
+"""
+
+
+def held(bench, rounds, **commands):
+    """A contest in slices; each command is the words of a script."""
+    made = {name: bench(*words) for name, words in commands.items()}
+    variants = [Variant(name, each.job, Plan()) for name, each in made.items()]
+    first = next(iter(made.values()))
+    return contest(first, variants, rounds, lambda *_: None, sliced=True)
+
+
+def test_a_held_job_with_workers_looks_as_if_it_never_was(bench):
+    """Its steps show no pause, its batches are complete (the script asserts it), and its end is its own."""
+    job = bench("spins.py", "40", "2", steps=60)
+    attempt = job.begin(1, Plan(), least_s=0.0)
+    run, probe = attempt.started, runfolder.probe_folder(attempt.folder)
+    with Turns() as turns:
+        hold = turns.enter(run.running.child.pid, probe, run.origin)
+        while run.running.going:
+            run.running.tick(job.signals.next(0.05))
+            if run.watch.observer.steps > 5 and hold.held_s < 3.0:
+                hold.hold()
+                hold.settle()
+                time.sleep(0.3)
+                hold.release()
+    clock, ended = read_clock(probe), run.running.outcome().ended_at - run.origin
+    trial, seen = attempt.concluded(run.outcome())
+    assert trial.status is Status.DONE, trial.reason
+    assert hold.held_s >= 3.0
+    assert clock.at(ended) == pytest.approx(ended - hold.held_s * 1e9)
+    steps = seen[0].steps
+    assert steps.start[-1] + steps.wall[-1] <= clock.at(ended)
+    assert all(later >= earlier for earlier, later in pairwise(steps.start))
+    assert sorted(steps.wall)[-5] < 0.3e9, "ten pauses would be ten long steps"
+    assert {worker.worker for worker in seen[0].workers} >= {0, 1}
+
+
+@pytest.mark.alone
+def test_a_planted_slow_down_is_found_in_few_rounds(bench, monkeypatch):
+    monkeypatch.setattr(contests, "LEAST_S", 1.0)
+    found = held(bench, 4, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "300"))
+    assert found.sliced
+    slow, same = found.ratio("slow"), found.ratio("same")
+    assert slow is not None and same is not None
+    assert slow.high < 1.0
+    assert slow.value == pytest.approx(1 / 1.5, rel=0.15)
+    assert not same.decided
+    foreign = [each.figures.foreign_cores for trials in found.trials.values() for each in trials]
+    assert max(foreign) < 1.0, "the variants are not foreign to each other"
+
+
+def test_a_job_that_waits_is_not_held(bench):
+    """Its timers would go on. All run one after the other, from the first round on."""
+    found = held(bench, 1, plain=("spins.py", "40"), waits=("waits.py",))
+    assert not found.sliced
+    assert [trials[0].status for trials in found.trials.values()] == [Status.DONE, Status.DONE]
+
+
+def test_a_job_that_dies_is_a_result_and_the_other_goes_on(bench):
+    """In the first round it may have died of the other one beside it."""
+    job, mortal = bench("spins.py", "40"), bench("spins.py", "40", "0", "90")
+    heat = Heat(job.signals)
+    starts = [lambda: job.begin(1, Plan(), least_s=2.5), lambda: mortal.begin(2, Plan(), least_s=30.0)]
+    trials = heat.run(starts, careful=True)
+    assert [each.status for each in trials] == [Status.DONE, Status.DEAD]
+    assert "planted" in trials[1].reason
+    assert "did not last beside the others" in heat.obstacle
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_job_stays_stopped_or_behind(number, tmp_path):
+    """Interrupted, all end. When hotlap is killed, they go on, as any job whose parent has gone."""
+    words = [str(tmp_path), str(SCRIPTS / "spins.py"), "40", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", COMPARES, *words], stdout=subprocess.PIPE, env=environment, text=True
+    )
+    family, jobs = psutil.Process(parent.pid), []
+    try:
+        _until(lambda: len([1 for each in _jobs(family) if each.status() == psutil.STATUS_STOPPED]) > 1)
+        jobs = _jobs(family)
+        parent.send_signal(number)
+        said = parent.communicate(timeout=60)[0]
+        assert number == signal.SIGKILL or "interrupted True 0" in said
+        _until(lambda: not any(_stopped(each) for each in jobs))
+        if number == signal.SIGINT:
+            _until(lambda: not any(each.is_running() for each in jobs))
+    finally:
+        for each in jobs:
+            if each.is_running():
+                each.kill()
+
+
+def _jobs(family):
+    return [each for each in family.children(recursive=True) if "spins.py" in " ".join(_words(each))]
+
+
+def _words(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _stopped(process):
+    try:
+        return process.status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
+
+
+def _until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.02)
