@@ -23,8 +23,8 @@ from hotlap.launch.turns import Turns
 from hotlap.measure.runner import Attempt
 
 MOST_VARIANTS = 4  # at once: each needs its memory, and waits for all others
-LEAST_S = 2.0  # of slices for each variant in a round
-SLICE_S = 0.01  # thinner, and waking up would count; thicker, and the machine changes before the others run
+LEAST_S = 4.0  # of slices for each variant in a round, which takes twice as long to start
+SLICE_S = 0.02  # thinner, and waking up would count; thicker, and the machine changes before the others run
 FIRST_STEPS = 3  # then a job has started, and waits for the others
 ALONE_S, LOOK_S = 0.8, 0.01  # how long a job is looked at, and how often, to see whether it can be held
 BUSY = 0.95  # of the looks must find it computing: what waits for a disk or a timer goes on while it is held

@@ -35,8 +35,9 @@ class _Cost:
 class Budget:
     """All tasks of all monitors together stay below `share` of the time since the first of them was asked for.
 
-    A task is let through when what it is likely to cost still fits in: a dear one (a plot) saves up for longer than a cheap one
-    (a loss that is looked at). `"off"` lets nothing through, `"100%"` everything. Several monitors may share one.
+    A task is let through when what it is likely to cost still fits in: a dear one (a plot) saves up for longer than a
+    cheap one (a loss that is looked at). `"off"` lets nothing through, `"100%"` everything. Several monitors may share
+    one.
     """
 
     def __init__(self, share: float | str = "1%", clock: Callable[[], float] = time.perf_counter) -> None:
