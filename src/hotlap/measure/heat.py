@@ -154,7 +154,8 @@ class Heat:
                 each.observer.ask_to_end()
 
     def _slice(self, each: Entrant) -> None:
-        if each.going and not self._interrupted:
+        """Who has enough stays held: a variant of steps ten times as long must not cost the others' time as well."""
+        if each.going and not each.observer.enough and not self._interrupted:
             self._turns.give(each.pid)
             self._wait(SLICE_S)
             each.tick()
