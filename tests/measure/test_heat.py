@@ -79,12 +79,12 @@ def test_a_held_job_with_workers_looks_as_if_it_never_was(bench):
 @pytest.mark.alone
 def test_a_planted_slow_down_is_found_in_few_rounds(bench, monkeypatch):
     monkeypatch.setattr(contests, "LEAST_S", 1.0)
-    found = held(bench, 4, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "300"))
+    found = held(bench, 4, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "240"))
     assert found.sliced
     slow, same = found.ratio("slow"), found.ratio("same")
     assert slow is not None and same is not None
     assert slow.high < 1.0
-    assert slow.value == pytest.approx(1 / 1.5, rel=0.15)
+    assert slow.value == pytest.approx(1 / 1.2, rel=0.1)
     assert not same.decided
     foreign = [each.figures.foreign_cores for trials in found.trials.values() for each in trials]
     assert max(foreign) < 1.0, "the variants are not foreign to each other"
@@ -95,6 +95,13 @@ def test_a_job_that_waits_is_not_held(bench):
     found = held(bench, 1, plain=("spins.py", "40"), waits=("waits.py",))
     assert not found.sliced
     assert [trials[0].status for trials in found.trials.values()] == [Status.DONE, Status.DONE]
+
+
+def test_what_is_not_alike_is_told_without_slices(bench):
+    found = held(bench, 1, plain=("spins.py", "40"), slow=("spins.py", "160"))
+    assert not found.sliced
+    plain, slow = (found.rates(name)[0] for name in ("plain", "slow"))
+    assert plain > 2 * slow
 
 
 def test_a_job_that_dies_is_a_result_and_the_other_goes_on(bench):

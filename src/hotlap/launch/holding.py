@@ -60,6 +60,10 @@ class Hold:
         self._follow()
 
     @property
+    def held(self) -> bool:
+        return self._held_at is not None
+
+    @property
     def held_s(self) -> float:
         """In all, a pause that has not ended yet left out."""
         return self._held_ns / 1e9
@@ -76,7 +80,7 @@ class Hold:
             self._held_at = now()
 
     def settle(self) -> None:
-        """Stop those too that were born since it was followed last; meanwhile others may have their turn."""
+        """Stop those too that were born since it was followed last."""
         if now() - self._followed_at > _FOLLOW_EVERY_NS and self._follow():
             self._send(signal.SIGSTOP)
 

@@ -37,13 +37,16 @@ class Turns:
 
     def give(self, pid: int) -> None:
         """From now on this one runs alone, beginning on the core on which the one before it ran."""
-        others = [hold for each, hold in self._holds.items() if each != pid]
-        for hold in others:
-            hold.hold()
+        self.rest()
         before = self._holds.get(self._last)
         self._holds[pid].release(before.core if before else None)
         self._last = pid
-        for hold in others:
+
+    def rest(self) -> None:
+        """Nobody runs. What must be done between two turns is done now, and takes no core from anybody."""
+        for hold in self._holds.values():
+            if not hold.held:
+                hold.hold()
             hold.settle()
 
     def all_go_on(self) -> None:

@@ -28,6 +28,9 @@ SLICE_S = 0.02  # thinner, and waking up would count; thicker, and the machine c
 FIRST_STEPS = 3  # then a job has started, and waits for the others
 ALONE_S, LOOK_S = 0.8, 0.01  # how long a job is looked at, and how often, to see whether it can be held
 BUSY = 0.95  # of the looks must find it computing: what waits for a disk or a timer goes on while it is held
+LIKE = (
+    1.5  # times as fast: more than that is told without slices as well, and without what waking up costs each
+)
 _ROOM = 1.5  # times its memory must be free for each of the others
 
 Start = Callable[[], Attempt]
@@ -83,8 +86,8 @@ class Heat:
             for each in self._entrants:
                 each.attempt.started.running.end()
         trials = self._concluded()
-        if careful and any(each.status is not Status.DONE for each in trials):
-            self.obstacle = self.obstacle or "one of them did not last beside the others"
+        if careful:
+            self.obstacle = self.obstacle or _unfit(trials)
         if self._interrupted:
             self.obstacle = ""  # there is nothing more to be run
         return trials
@@ -158,6 +161,8 @@ class Heat:
         if each.going and not each.observer.enough and not self._interrupted:
             self._turns.give(each.pid)
             self._wait(SLICE_S)
+            if not self._interrupted:
+                self._turns.rest()
             each.tick()
         if not each.going:
             self._turns.leave(each.pid)
@@ -205,6 +210,15 @@ def _crowd(each: Entrant, more: int) -> str:
         return f"{each.attempt.bench.job.shown} trains in several processes"
     needed = _ROOM * more * max((look.tree_rss for look in looks), default=0)
     return "there is no memory for all at once" if needed > inspect_host().ram_free_bytes else ""
+
+
+def _unfit(trials: Sequence[Trial]) -> str:
+    """Why what a first heat brought is no reason for another."""
+    if any(each.status is not Status.DONE for each in trials):
+        return "one of them did not last beside the others"
+    rates = [each.figures.throughput for each in trials if each.figures]
+    alike = len({each.figures.counts for each in trials if each.figures}) == 1
+    return "they are not alike" if alike and max(rates) > LIKE * min(rates) else ""
 
 
 def _uses_a_device(timeline: Timeline) -> bool:
