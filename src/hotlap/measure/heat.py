@@ -31,8 +31,6 @@ BUSY = 0.95  # of the looks must find it computing: what waits for a disk or a t
 LIKE = (
     1.5  # times as fast: more than that is told without slices as well, and without what waking up costs each
 )
-MANY = 20  # steps of the fastest, after which it is plain that another one is far behind
-NOT_ALIKE = "they are not alike"
 _ROOM = 1.5  # times its memory must be free for each of the others
 
 Start = Callable[[], Attempt]
@@ -82,7 +80,7 @@ class Heat:
         try:
             with self._turns:
                 self._start_carefully(starts) if careful else self._start(starts)
-                self._take_slices(careful)
+                self._take_slices()
             self._wait_for_the_end()
         finally:
             for each in self._entrants:
@@ -147,18 +145,13 @@ class Heat:
 
     # -- the slices --------------------------------------------------------------------------------------------------
 
-    def _take_slices(self, careful: bool) -> None:
-        before = [each.observer.steps for each in self._entrants]
+    def _take_slices(self) -> None:
         for each in self._entrants:
             each.observer.since = each.hold.moment
         while not self._over:
             # Never back and forth: who stands at the turning point would be woken half as often.
             for each in self._entrants:
                 self._slice(each)
-            pairs = zip(self._entrants, before, strict=True)
-            made = [each.observer.steps - steps for each, steps in pairs if each.going]
-            if careful and made and max(made) >= MANY and max(made) > 2 * LIKE * min(made):
-                self.obstacle = NOT_ALIKE  # surely: the rest of the slow one's steps need not be waited for
         for each in self._entrants:
             if each.going and not self._interrupted:
                 each.observer.ask_to_end()
@@ -225,7 +218,7 @@ def _unfit(trials: Sequence[Trial]) -> str:
         return "one of them did not last beside the others"
     rates = [each.figures.throughput for each in trials if each.figures]
     alike = len({each.figures.counts for each in trials if each.figures}) == 1
-    return NOT_ALIKE if alike and max(rates) > LIKE * min(rates) else ""
+    return "they are not alike" if alike and max(rates) > LIKE * min(rates) else ""
 
 
 def _uses_a_device(timeline: Timeline) -> bool:
