@@ -16,7 +16,7 @@ from hotlap.facts.verdict import Tuning
 from hotlap.launch import runfolder
 from hotlap.launch.host import inspect_host
 from hotlap.launch.process import Signals
-from hotlap.measure.contest import Variant, contest
+from hotlap.measure.contest import LEAST_ROUNDS, Variant, contest
 from hotlap.measure.heat import possible
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
@@ -96,7 +96,9 @@ def compare(
 
     with Signals() as signals:
         bench = Bench(variants[0].job, folder, collect, signals, steps, shortening=shortening(all_knobs()))
-        held = contest(bench, variants, rounds, told, spent, sliced=possible(len(variants)))
+        # The first round in slices may be thrown away: too much where only a few rounds are to be had.
+        sliced = rounds >= LEAST_ROUNDS and possible(len(variants))
+        held = contest(bench, variants, rounds, told, spent, sliced=sliced)
     if held.interrupted and not held.trials:
         raise KeyboardInterrupt
     ratios = {each.name: held.ratio(each.name) for each in variants[1:]}
