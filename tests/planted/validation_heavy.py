@@ -13,12 +13,12 @@ train = DataLoader(TensorDataset(x[:9000], y[:9000]), batch_size=64, shuffle=Tru
 valid = DataLoader(TensorDataset(x[9000:], y[9000:]), batch_size=250)
 
 model = nn.Sequential(
-    nn.Conv2d(1, 8, 5, stride=2),
+    nn.Conv2d(1, 32, 5, stride=2),
     nn.ReLU(),
-    nn.Conv2d(8, 16, 5, stride=2),
+    nn.Conv2d(32, 32, 5, stride=2),
     nn.ReLU(),
     nn.Flatten(),
-    nn.Linear(256, 10),
+    nn.Linear(512, 10),
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
