@@ -107,13 +107,7 @@ def table(figures: dict[str, list[dict[str, float]]]) -> None:
     for key, title, form in ROWS:
         means = [sum(run[key] for run in figures[name]) / len(figures[name]) for name in names]
         print(f"| {title} | " + " | ".join(form.format(mean) for mean in means) + " |")
-    for base, other in (
-        ("nemo", "fast"),
-        ("naive", "fast"),
-        ("nemo", "tuned"),
-        ("fast", "tuned"),
-        ("nemo", "naive"),
-    ):
+    for base, other in RATIOS:
         found = against(figures, base, other, "sound_per_s")
         if found is not None:
             runs = f"{len(figures[base])} and {len(figures[other])} runs"

@@ -1,6 +1,6 @@
 """printer_tcn on its tiny size, naive to tuned: samples a second, what the guard says, and what limits the gain.
 
-usage: python bench/printer_tcn.py [--budget 2m] [--layers N] [words for the training script ...]
+usage: python bench/printer_tcn.py [--budget 2m] [--allow rounding] [--layers N] [words for the training script ...]
 
 The most that any data path could bring is a step of forward, backward and optimizer alone: printed beside the target.
 """
@@ -20,12 +20,12 @@ TARGET = 8.0
 RECIPE = "hotlap_recipes.printer_tcn"
 
 
-def tuned(folder: Path, budget: str, layers: int, words: list[str]) -> dict[str, Any]:
+def tuned(folder: Path, asked: list[str], layers: int, words: list[str]) -> dict[str, Any]:
     """The view of a search on fresh data."""
     made = [PYTHON, "-m", f"{RECIPE}.make_data", "--out", ".", "--layers", str(layers)]
     subprocess.run(made, cwd=folder, check=True, capture_output=True)
     train = ["-m", f"{RECIPE}.train", "--data_dir", "data_simulation_*", "--size", "tiny", *words]
-    command = [PYTHON, "-m", "hotlap", "tune", "--budget", budget, "--json", "view.json", *train]
+    command = [PYTHON, "-m", "hotlap", "tune", *asked, "--json", "view.json", *train]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     view: dict[str, Any] = json.loads((folder / "view.json").read_text(encoding="utf-8"))
     return view
@@ -57,11 +57,13 @@ def told(view: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--budget", default="2m")
+    parser.add_argument("--allow", default="")
     parser.add_argument("--layers", type=int, default=6, help="prints of each part, as make_data has them")
     options, words = parser.parse_known_args()
     print(host_line(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        view = tuned(Path(folder), options.budget, options.layers, words)
+        asked = ["--budget", options.budget, *(["--allow", options.allow] if options.allow else [])]
+        view = tuned(Path(folder), asked, options.layers, words)
     print("\n".join(told(view)))
 
 

@@ -38,7 +38,7 @@ from hotlap_recipes.seqset_vae.make_data import write_subjects
 from hotlap_recipes.seqset_vae.subjects import read_table
 from interleave import BENCH, PYTHON, Variant, against, host_line
 
-interleave.PATIENCE_S = 100  # a compiler takes long
+interleave.PATIENCE_S = 300  # a compiler takes long
 TRAIN = "hotlap_recipes.seqset_vae.train"
 SUBJECTS = (160, 40, 40)
 BATCH, LONGEST = 4, 1000
@@ -66,6 +66,7 @@ GUIDES: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "bf16-mixed": ("precision", ("--precision", "bf16-mixed")),
     "accumulation 2": ("accumulate", ("--gradient_accumulation_steps", "2")),
     "at most 500 sets": ("max-length", ("--max_sequence_length", "500")),
+    "no monitor": ("monitor-budget", ("--disable_metrics_monitoring",)),
 }
 COMPILE: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "naive": (None, ()),

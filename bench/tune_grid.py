@@ -197,7 +197,7 @@ def ratios(held: Contest) -> dict[str, Any]:
     return {"ratios": {name: [r.value, r.low, r.high] for name, r in found.items() if r}}
 
 
-def show(case: Case) -> tuple[bool, bool] | None:
+def show(case: Case) -> tuple[bool, bool, float] | None:
     found = case.found
     print(
         f"\n{case.name}: grid of {found.get('points')} of {found.get('of')} points in {found.get('grid_s', 0):.0f} s"
@@ -222,7 +222,7 @@ def show(case: Case) -> tuple[bool, bool] | None:
     )
     print(f"  within {CLOSE:.0%} of the grid's best: {verdict(close)}; "
           f"a tenth of its time ({found['tune_s']:.0f} s of {found['grid_s']:.0f} s): {verdict(cheap)}")  # fmt: skip
-    return close, cheap
+    return close, cheap, abs(again)
 
 
 def show_predictions(cases: list[Case]) -> None:
@@ -235,6 +235,10 @@ def show_predictions(cases: list[Case]) -> None:
         errors.append(abs(predicted / measured - 1))
         print(f"{knob:<28}{name:<9}{predicted:9.2f}{measured:10.2f}{predicted / measured - 1:+9.0%}")
     print(f"median error {median(errors):.0%}; target 10 %: {verdict(median(errors) <= 0.1)}")
+    if median(errors) > 0.1:
+        wrong = sorted(zip(errors, rows, strict=True), key=lambda each: -each[0])
+        named = [f"{knob} ({name}, {error:.0%})" for error, (name, knob, *_) in wrong if error > 0.1]
+        print("off by more: " + ", ".join(named))
 
 
 def verdict(reached: bool) -> str:
@@ -275,8 +279,12 @@ def main() -> None:
         results = [show(case) for case in cases]
     show_predictions(cases)
     done = [each for each in results if each is not None]
-    print(f"\ntarget, of {len(done)} jobs: {sum(close for close, _ in done)} within {CLOSE:.0%}, "
-          f"{sum(cheap for _, cheap in done)} at a tenth of the grid's cost")  # fmt: skip
+    print(f"\ntarget, of {len(done)} jobs: {sum(close for close, *_ in done)} within {CLOSE:.0%}, "
+          f"{sum(cheap for _, cheap, _ in done)} at a tenth of the grid's cost")  # fmt: skip
+    if done:
+        off = median(again for *_, again in done)
+        print(f"target, measured again within {AGAIN:.0%} of tune's own table: {off:.1%} in the median, "
+              f"{verdict(off <= AGAIN)}")  # fmt: skip
 
 
 def attempt(case: Case, name: str, part: Callable[[Case], None]) -> None:

@@ -104,6 +104,23 @@ def test_what_is_wrong_is_refused_before_the_script_starts(script, hotlap, words
     assert not (script / ".hotlap").exists()
 
 
+PROMISES = {
+    "batch-size": "+100..+200 %",
+    "precision": "+20..+100 %",
+    "num-workers": "+200..+400 %",
+    "compile": "+10..+40 %",
+    "log-every": "+5..+10 %",
+    "validate-every": "+10..+20 %",
+    "monitor-budget": "+5..+15 %",
+    "max-length": "+20..+40 %",
+}
+
+
+@pytest.mark.parametrize("knob", PROMISES)
+def test_a_card_says_what_guides_promise(hotlap, knob):
+    assert f"guides promise {PROMISES[knob]}\n" in hotlap("knobs", "show", knob).out
+
+
 def test_every_knob_is_listed_with_what_it_takes(script, hotlap):
     said = hotlap("knobs", "--json", "knobs.json")
     listed = json.loads((script / "knobs.json").read_text())["knobs"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from hotlap.cli._searching import WIDTH, Teller, trial_line, verdict_line
+from hotlap.cli._searching import WIDTH, Teller, verdict_line
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Gain, Ruling, Verdict
+from hotlap.pipeline.search import Budget
 
 SLOW = Figures(600.0, "samples", 800.0, 700.0, 512.0, 1 << 29, 0.1, 0.0, 3.0, 0.0, 60)
 FAST = Figures(6000.0, "samples", 80.0, 2.0, 512.0, 1 << 30, 0.97, 9.0, 3.0, 0.0, 60)
@@ -17,7 +18,7 @@ MANY = Plan({"cache-dataset": "memory", "compile": "default", "persistent-worker
 
 def test_every_trial_is_held_against_the_first():
     said: list[str] = []
-    teller = Teller(300.0, said.append)
+    teller = Teller(Budget(seconds=300.0), said.append)
     teller.trial(Trial(1, Plan(), Status.DONE, 31.0, SLOW))
     teller.trial(Trial(2, MANY, Status.DONE, 9.4, FAST))
     teller.trial(Trial(3, MANY, Status.HUNG, 120.0, None, "no step for 120 s"))
@@ -29,8 +30,12 @@ def test_every_trial_is_held_against_the_first():
     assert max(map(len, said)) <= WIDTH
 
 
-def test_without_a_time_nothing_is_left_of_it():
-    assert "left" not in trial_line(Trial(1, Plan(), Status.DONE, 3.0, SLOW), None, "")
+def test_of_a_budget_of_trials_those_left_are_told():
+    said: list[str] = []
+    teller = Teller(Budget(trials=2), said.append)
+    for number in (1, 2, 3):
+        teller.trial(Trial(number, Plan(), Status.DONE, 3.0, SLOW))
+    assert [line.split("  ")[-1] for line in said] == ["1 left", "0 left", "0 left"]
 
 
 def test_a_verdict_in_one_line_however_long_its_reason():

@@ -92,6 +92,13 @@ def test_variants_are_named_by_what_tells_them_apart():
     assert names(["none", "none"], [one]) == ["none (1)", "none (2)"]
     assert names(["none", "none"], [one, other]) == ["a.py", "b.py"]
     assert names(["none", "speed"], [one, other]) == ["a.py", "b.py (speed)"]
+    long = [
+        Job(("python", "train.py", "--data", "d", *words), "/", "x")
+        for words in (["--naive"], ["--size", "8"])
+    ]
+    assert names(["none", "none"], long) == ["--naive", "--size 8"]
+    more = [Job(("python", "train.py", *words), "/", "x") for words in ([], ["--fast"])]
+    assert names(["none", "none"], more) == ["train.py", "train.py --fast"]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +148,21 @@ def test_a_slow_dataset_is_found_mended_and_proved_over_two_searches(tmp_path):
     assert read_plan(plan, all_knobs()).proof.guard == "same"
     assert "Next     hotlap run --plan .hotlap/tune/train/plan.yaml train.py" in done.stdout
     assert plan.with_name("ledger.jsonl").read_text().startswith(before)  # it only grows
+
+
+@pytest.mark.alone
+def test_a_slower_script_trips_the_gate_and_the_table_says_by_how_much(tmp_path):
+    (tmp_path / "old.py").write_text(SLOW.replace("0.004", "0.001"))
+    (tmp_path / "new.py").write_text(SLOW)
+    words = ["--budget", "4", "--fail-if-slower", "5%", "--json", "out.json", "--", "old.py", "--", "new.py"]
+    done = hotlap(tmp_path, "compare", *words)
+    assert done.returncode == 4, done.stderr
+    assert "hotlap: slower than old.py: new.py" in done.stderr
+    old, new = json.loads((tmp_path / "out.json").read_text())["variants"]
+    assert new["ratio"]["high"] < 0.95 and new["throughput"] < 0.7 * old["throughput"]
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert [row.split()[1] for row in rows] == ["variant", "-------", "old.py", "new.py"], done.stdout
+    assert max(map(len, rows)) <= 100
 
 
 def interrupt_after(folder, word, *words):

@@ -10,7 +10,7 @@ from hotlap.facts.counting import alike
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status
 from hotlap.facts.verdict import Sameness
-from hotlap.judge.guard import LEAST_SEEDS, bitwise, close, first_difference
+from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
 
 GUARD_STEPS = 12
 
@@ -52,10 +52,10 @@ def test_the_guard_sees_what_real_runs_compute(bench):
     assert bitwise(base, [base[1]]).sameness is Sameness.SAME
     assert len(base[0].sketches) == GUARD_STEPS
     assert base[0].samples[-1] == 16 * GUARD_STEPS
-    forgetful = witness(bench("small.py", "forgetful"), "forgetful")
-    assert "losses" in first_difference(base[0], forgetful)
-    repeats = witness(bench("small.py", "repeats"), "repeats")
-    assert "batches" in first_difference(base[0], repeats)
+    for wrong, what in (("forgetful", "the losses"), ("repeats", "the batches")):
+        found = bitwise(base, [witness(bench("small.py", wrong), wrong)])
+        assert found.sameness is Sameness.DIFFERENT
+        assert found.reason.startswith(what)
 
 
 def test_another_seed_trains_another_model_also_where_the_script_seeds(bench):

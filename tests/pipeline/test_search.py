@@ -176,6 +176,24 @@ def test_a_search_goes_on_where_the_last_one_ended(searched):
     assert all(kind != "guard" for kind, _ in world.made[before:])  # what it said is in the ledger
 
 
+@pytest.mark.parametrize(("seconds", "tried"), [(5, 1), (50, 1), (600, 2)])
+def test_a_candidate_is_begun_only_where_all_that_follows_is_within_the_budget(searched, seconds, tried):
+    """A round and the proof are six trials, of 10 s here. The first candidate is tried in any case."""
+    world = World({"cache-dataset": 2.0, "compile": 1.3})
+    tuning, _ = searched(world, [CACHE, COMPILE], budget=Budget(seconds=seconds), seconds=10.0)
+    assert len(tuning.verdicts) == tried
+    assert (tuning.ended == "the budget is spent") is (tried == 1)
+
+
+def test_each_setting_alone_is_measured_with_what_the_proof_has_left(searched):
+    """Six trials do not fit any more, which ends the search; one does, and the first setting ran alone in its duel."""
+    world = World({"cache-dataset": 2.0, "compile": 1.3})
+    least = offer("num-workers", 2, 0.1)
+    tuning, _ = searched(world, [CACHE, COMPILE, least], budget=Budget(trials=10))
+    assert tuning.ended == "the budget is spent"
+    assert set(tuning.alone) == {"cache-dataset", "compile"}
+
+
 def test_for_another_wish_everything_is_tried_anew(searched):
     world = World({"cache-dataset": 2.0})
     searched(world, [CACHE])

@@ -21,8 +21,8 @@ class Autoencoder(nn.Module):
         return self.up(self.down(images))
 
 
-images = torch.rand(6000, 1, 32, 32)
-loader = DataLoader(TensorDataset(images), batch_size=100, shuffle=True)
+images = torch.rand(9600, 1, 32, 32)
+loader = DataLoader(TensorDataset(images), batch_size=160, shuffle=True)
 model = Autoencoder()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 reconstructions = []

@@ -24,8 +24,9 @@ class Records(Dataset):
         return self.values[index] + np.random.normal(0, 0.01, 96).astype(np.float32), index % 2
 
 
+order = torch.Generator().manual_seed(3)
 loader = DataLoader(  # <- here
-    Records(), batch_size=32, shuffle=True, num_workers=2, prefetch_factor=1
+    Records(), batch_size=32, shuffle=True, num_workers=2, prefetch_factor=1, generator=order
 )
 model = nn.Sequential(nn.Linear(96, 1500), nn.GELU(), nn.Linear(1500, 1500), nn.GELU(), nn.Linear(1500, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -26,7 +26,7 @@ class Scans(Dataset):
         return len(self.files)
 
     def __getitem__(self, index):  # <- here
-        time.sleep(0.002)  # the mount
+        time.sleep(0.005)  # the mount
         with np.load(self.files[index]) as file:
             scan = torch.from_numpy(file["scan"])
             return (scan - scan.mean()) / scan.std(), int(file["label"])

@@ -22,7 +22,7 @@ class Quotes(Dataset):
 
     def request(self, index):
         self.requests += 1
-        if self.requests % 1500 == 0:
+        if self.requests % 2500 == 0:
             raise ConnectionError("connection reset by peer")
         return self.quotes[index]
 

@@ -12,7 +12,7 @@ from hotlap.units import duration, rate
 if TYPE_CHECKING:
     from hotlap.facts.trial import Figures, Trial
     from hotlap.facts.verdict import Verdict
-    from hotlap.pipeline.search import Said
+    from hotlap.pipeline.search import Budget, Said
 
 WIDTH = 100
 _SETTINGS = 30
@@ -21,10 +21,11 @@ _SETTINGS = 30
 class Teller:
     """Holds every trial against the first one, which is the script as it is."""
 
-    def __init__(self, seconds: float | None, say: Callable[[str], None]) -> None:
-        self._seconds = seconds
+    def __init__(self, budget: Budget, say: Callable[[str], None]) -> None:
+        self._budget = budget
         self._say = say
         self._started = time.monotonic()
+        self._made = 0
         self._first: Figures | None = None
 
     def said(self) -> Said:
@@ -34,6 +35,7 @@ class Teller:
 
     def trial(self, done: Trial) -> None:
         self._first = self._first or done.figures
+        self._made += 1
         self._say(trial_line(done, self._times(done.figures), self._left()))
 
     def verdict(self, found: Verdict) -> None:
@@ -49,9 +51,11 @@ class Teller:
         return now.throughput / first.throughput
 
     def _left(self) -> str:
-        if self._seconds is None:
+        if self._budget.trials is not None:
+            return f"{max(0, self._budget.trials - self._made)} left"
+        if self._budget.seconds is None:
             return ""
-        return f"{max(0.0, self._seconds - (time.monotonic() - self._started)):.0f} s left"
+        return f"{max(0.0, self._budget.seconds - (time.monotonic() - self._started)):.0f} s left"
 
 
 def trial_line(trial: Trial, times: float | None, left: str) -> str:

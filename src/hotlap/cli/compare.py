@@ -107,8 +107,16 @@ def names(plans: Sequence[str], jobs: Sequence[Job]) -> list[str]:
     """Each by what tells it from the others: its plan, its command, or both; numbered where nothing does."""
     files = [Path(plan).name for plan in plans]
     if len(jobs) > 1:
-        words = [job.shown.removeprefix("python ") for job in jobs]
+        words = _distinct([job.shown.removeprefix("python ") for job in jobs])
         files = [
             word if plan == _NONE else f"{word} ({plan})" for word, plan in zip(words, files, strict=True)
         ]
     return [name if files.count(name) == 1 else f"{name} ({index + 1})" for index, name in enumerate(files)]
+
+
+def _distinct(commands: Sequence[str]) -> list[str]:
+    """Without the words that all of them have; as they are where that would leave nothing of one."""
+    words = [command.split() for command in commands]
+    shared = set[str](words[0]).intersection(*words[1:])
+    left = [" ".join(word for word in each if word not in shared) for each in words]
+    return left if all(left) else list(commands)

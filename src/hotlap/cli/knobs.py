@@ -71,6 +71,7 @@ def _facts(knob: Knob) -> dict[str, Any]:
         "seam": knob.seam.value,
         "values": knob.values.shown,
         "relieves": sorted(cause.value for cause in knob.relieves),
+        "promise": list(knob.promise) if knob.promise else None,
         "card": card(knob).strip(),
     }
 
@@ -81,8 +82,11 @@ def _listed(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _whole(facts: Mapping[str, Any]) -> str:
+    from hotlap.report.tuned_document import promise
+
     relieves = f"\nrelieves {', '.join(facts['relieves'])}" if facts["relieves"] else ""
-    return f"{whole(facts['knob'], facts['card'])}\n{_traits(facts)}{relieves}\n"
+    promised = f"\nguides promise {promise(facts['promise'])}" if facts["promise"] else ""
+    return f"{whole(facts['knob'], facts['card'])}\n{_traits(facts)}{relieves}{promised}\n"
 
 
 def _first_line(facts: Mapping[str, Any]) -> str:

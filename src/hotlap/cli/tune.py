@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     )
     budget = read_budget(options.budget)
     quiet = options.json == "-"
-    say = Teller(budget.seconds, say_nothing if quiet else say_on_stderr)
+    say = Teller(budget, say_nothing if quiet else say_on_stderr)
     folder, _ = tune(job, all_knobs(), wish, budget, STEPS, options.out, say.said(), say_nothing)
     view = view_of_search(folder)
     write_report(folder, view)

@@ -17,7 +17,9 @@ from pathlib import Path
 from hotlap.launch.pauses import note_pause
 from hotlap.launch.tree import ProcessTree
 
-_RELEASE_ALL = 'while read -r pid; do all="$all $pid"; done; for pid in $all; do kill -CONT "$pid"; done'
+_RELEASE_ALL = (
+    'all=; while read -r pid; do all="$all $pid"; done; for pid in $all; do kill -CONT "$pid"; done'
+)
 _CORE = 36  # field of /proc/PID/stat, after the name
 _FOLLOW_EVERY_NS = 100_000_000  # listing all processes of a large machine takes milliseconds
 now = time.perf_counter_ns
@@ -31,6 +33,7 @@ class Guard:
         self._shell = subprocess.Popen(
             ["/bin/sh", "-c", _RELEASE_ALL],
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # what kills hotlap's whole group must not kill it too
         )
@@ -74,13 +77,11 @@ class Hold:
         return (self._held_at or now()) - self._origin - self._held_ns
 
     def hold(self) -> None:
-        """Stop it. Who is held already is stopped again: somebody else may have let it go on."""
+        """Stop it, and those that were born since it was followed last. Who is held already is stopped again: somebody
+        else, a shell that brings hotlap back from the background, may have let it go on."""
         self._send(signal.SIGSTOP)
         if self._held_at is None:
             self._held_at = now()
-
-    def settle(self) -> None:
-        """Stop those too that were born since it was followed last."""
         if now() - self._followed_at > _FOLLOW_EVERY_NS and self._follow():
             self._send(signal.SIGSTOP)
 

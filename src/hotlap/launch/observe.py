@@ -30,8 +30,8 @@ _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
 class Observer:
     """Called several times a second while the job runs; asks it to end after `wanted` steady steps.
 
-    `least_s` is how long these must have taken at least. With `asks` False it only says that it is `enough`, and
-    `ask_to_end` is left to others. Times are those of the job's own clock, which stands still while it is held.
+    `least_s` is how long these must have taken at least. Where `asks` is set to False it only says that it is `enough`,
+    and `ask_to_end` is left to others. Times are those of the job's own clock, which stands still while it is held.
     """
 
     def __init__(
@@ -42,10 +42,9 @@ class Observer:
         progress: Callable[[str], None],
         *,
         least_s: float = 0.0,
-        asks: bool = True,
     ) -> None:
         self._least_s = least_s
-        self.asks = asks
+        self.asks = True
         self.since = 0  # steps that ended before do not count
         self.enough = False
         self.looks = LookRecord()

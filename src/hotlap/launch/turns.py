@@ -13,18 +13,20 @@ class Turns:
     """As a context manager: when it ends, in whatever way, all jobs go on."""
 
     def __init__(self) -> None:
-        self._guard = Guard()
         self._holds: dict[int, Hold] = {}
         self._last = 0
 
     def __enter__(self) -> Self:
+        self._guard = Guard()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.all_go_on()
-        self._guard.close()
+        try:
+            self.all_go_on()
+        finally:
+            self._guard.close()
 
     def enter(self, pid: int, folder: Path, origin: int) -> Hold:
         """A job that was started, and runs; its probe writes to `folder` times since `origin`."""
@@ -45,9 +47,7 @@ class Turns:
     def rest(self) -> None:
         """Nobody runs. What must be done between two turns is done now, and takes no core from anybody."""
         for hold in self._holds.values():
-            if not hold.held:
-                hold.hold()
-            hold.settle()
+            hold.hold()
 
     def all_go_on(self) -> None:
         for hold in self._holds.values():

@@ -13,7 +13,7 @@ from hotlap.facts.counting import alike
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status, Trial
-from hotlap.measure.heat import LEAST_S, Heat
+from hotlap.measure.heat import SLICES_S, Heat
 from hotlap.measure.runner import Attempt, Bench, disturbed
 from hotlap.stats.compare import Ratio, pooled, ratio, repeated, within_rounds
 
@@ -40,6 +40,7 @@ class Contest:
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     interrupted: bool = False
     sliced: bool = False  # the variants of a round ran at once, in slices
+    obstacle: str = ""  # why they did not, although that was asked for
 
     @property
     def told(self) -> dict[str, list[Trial]]:
@@ -80,7 +81,7 @@ class Contest:
 
 def _paired(first: list[float], other: list[float], groups: list[list[float]]) -> Ratio | None:
     """Rounds are the pairs. Variants that failed early say nothing of the scatter."""
-    scatter = within_rounds([each for each in groups if len(each) >= len(other)])
+    scatter = within_rounds([each for each in groups if len(each) >= min(len(first), len(other))])
     ratios = [after / before for before, after in zip(first, other, strict=False)]
     return repeated(ratios, scatter, CONFIDENCE) if scatter else None
 
@@ -135,12 +136,12 @@ def _round(bench: Bench, order: Sequence[Variant], held: Contest, turn: int) -> 
         trials = heat.run(starts, careful=turn == 0)
         if not heat.obstacle:
             return zip(order, trials, strict=False)
-        held.sliced = False
+        held.sliced, held.obstacle = False, heat.obstacle
     return _one_by_one(bench, order, first)
 
 
 def _start(bench: Bench, number: int, plan: Plan) -> Callable[[], Attempt]:
-    return lambda: bench.begin(number, plan, least_s=LEAST_S)
+    return lambda: bench.begin(number, plan, least_s=SLICES_S)
 
 
 def _one_by_one(bench: Bench, order: Sequence[Variant], first: int) -> Round:

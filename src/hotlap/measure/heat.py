@@ -23,14 +23,12 @@ from hotlap.launch.turns import Turns
 from hotlap.measure.runner import Attempt
 
 MOST_VARIANTS = 4  # at once: each needs its memory, and waits for all others
-LEAST_S = 4.0  # of slices for each variant in a round, which takes twice as long to start
+SLICES_S = 4.0  # of slices for each variant in a round, which takes twice as long to start
 SLICE_S = 0.02  # thinner, and waking up would count; thicker, and the machine changes before the others run
 FIRST_STEPS = 3  # then a job has started, and waits for the others
 ALONE_S, LOOK_S = 0.8, 0.01  # how long a job is looked at, and how often, to see whether it can be held
 BUSY = 0.95  # of the looks must find it computing: what waits for a disk or a timer goes on while it is held
-LIKE = (
-    1.5  # times as fast: more than that is told without slices as well, and without what waking up costs each
-)
+LIKE = 1.5  # times as fast: more is told without slices as well, and without what waking up costs each
 _ROOM = 1.5  # times its memory must be free for each of the others
 
 Start = Callable[[], Attempt]
@@ -71,6 +69,7 @@ class Heat:
     def __init__(self, signals: Signals) -> None:
         self._signals = signals
         self._turns = Turns()
+        self._attempts: list[Attempt] = []
         self._entrants: list[Entrant] = []
         self._interrupted = False
         self.obstacle = ""
@@ -79,15 +78,19 @@ class Heat:
         """One trial for each start. The first time it is `careful`: it looks whether they may run together."""
         try:
             with self._turns:
-                self._start_carefully(starts) if careful else self._start(starts)
+                if careful:
+                    self._start_carefully(starts)
+                else:
+                    self._start(starts)
                 self._take_slices()
             self._wait_for_the_end()
-        finally:
-            for each in self._entrants:
-                each.attempt.started.running.end()
+        except BaseException:
+            for each in self._attempts:
+                each.started.abandon()
+            raise
         trials = self._concluded()
         if careful:
-            self.obstacle = self.obstacle or _unfit(trials)
+            self.obstacle = self.obstacle or self._unfit(trials)
         if self._interrupted:
             self.obstacle = ""  # there is nothing more to be run
         return trials
@@ -105,15 +108,20 @@ class Heat:
     def _start_carefully(self, starts: Sequence[Start]) -> None:
         """The first one alone, and no other beside one whose first steps say that it must run alone."""
         self._start(starts[:1])
-        self.obstacle = "" if self._interrupted else _crowd(self._entrants[0], len(starts) - 1)
+        self.obstacle = (
+            ""
+            if self._interrupted
+            else _several(self._entrants[0]) or _crowd(self._entrants[0], len(starts) - 1)
+        )
         if not self._over:
             self._start(starts[1:])
         for each in self._entrants:
             if not self._over:
-                self.obstacle = self._idle(each)
+                self.obstacle = _several(each) or self._idle(each)
 
     def _enter(self, start: Start) -> Entrant:
         attempt = start()
+        self._attempts.append(attempt)
         run = attempt.started
         run.watch.observer.asks = False
         probe = runfolder.probe_folder(attempt.folder)
@@ -126,7 +134,6 @@ class Heat:
             return False
         if each.going:
             each.hold.hold()
-            each.hold.settle()
         else:
             self._turns.leave(each.pid)
         return True
@@ -138,8 +145,9 @@ class Heat:
         until = time.monotonic() + ALONE_S
         while each.going and time.monotonic() < until and self._wait(LOOK_S):
             looks.append(each.hold.busy_threads() > 0)
-        if each.going:
-            each.hold.hold()
+        if not each.going:
+            return ""
+        each.hold.hold()
         busy = fmean(looks) if looks else 1.0
         return "" if busy >= BUSY else f"{each.attempt.bench.job.shown} waits for {1 - busy:.0%} of its time"
 
@@ -187,6 +195,7 @@ class Heat:
     def _wait_for_the_end(self) -> None:
         while any(each.going for each in self._entrants):
             received = self._signals.next(TICK_S)
+            self._interrupted |= received is not None
             for each in self._entrants:
                 if each.going:
                     each.tick(received)
@@ -202,23 +211,27 @@ class Heat:
             for trial, _ in brought
         ]
 
+    def _unfit(self, trials: Sequence[Trial]) -> str:
+        """Why what a first heat brought is no reason for another."""
+        if any(each.status is not Status.DONE for each in trials):
+            return "one of them did not last beside the others"
+        if not all(each.observer.enough for each in self._entrants):
+            return "one of them has too few steps for slices"
+        rates = [each.figures.throughput for each in trials if each.figures]
+        alike = len({each.figures.counts for each in trials if each.figures}) == 1
+        return "they are not alike" if alike and max(rates) > LIKE * min(rates) else ""
+
+
+def _several(each: Entrant) -> str:
+    """Ranks wait for each other, held or not."""
+    return f"{each.attempt.bench.job.shown} trains in several processes" if each.observer.ranks > 1 else ""
+
 
 def _crowd(each: Entrant, more: int) -> str:
     """Whether there is no room for so many more of its kind."""
     looks = each.observer.looks.looks
-    if each.observer.ranks > 1:
-        return f"{each.attempt.bench.job.shown} trains in several processes"
     needed = _ROOM * more * max((look.tree_rss for look in looks), default=0)
     return "there is no memory for all at once" if needed > inspect_host().ram_free_bytes else ""
-
-
-def _unfit(trials: Sequence[Trial]) -> str:
-    """Why what a first heat brought is no reason for another."""
-    if any(each.status is not Status.DONE for each in trials):
-        return "one of them did not last beside the others"
-    rates = [each.figures.throughput for each in trials if each.figures]
-    alike = len({each.figures.counts for each in trials if each.figures}) == 1
-    return "they are not alike" if alike and max(rates) > LIKE * min(rates) else ""
 
 
 def _uses_a_device(timeline: Timeline) -> bool:

@@ -10,9 +10,7 @@ from hotlap.launch.looks import LookRecord
 from hotlap.launch.observe import Observer
 from hotlap.launch.process import Outcome
 
-_PATIENCE_S = (
-    120.0  # without a single step: reading data and compiling may take this long, a deadlock takes longer
-)
+_PATIENCE_S = 120.0  # without a step: reading data and compiling may take this long, a deadlock takes longer
 _AS_LONG = 4.0  # times what the baseline took in all
 
 

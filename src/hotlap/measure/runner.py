@@ -143,6 +143,11 @@ class Started:
             self.running.tick(signals.next(TICK_S))
         return self.outcome()
 
+    def abandon(self) -> None:
+        """Nobody will ask for its outcome."""
+        self.running.end()
+        self.outcome()
+
     def outcome(self) -> Outcome:
         """How it has ended; to be asked once."""
         self.watch.close()

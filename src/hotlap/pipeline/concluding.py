@@ -95,10 +95,10 @@ def _alone(search: Search) -> dict[str, Gain]:
     if len(search.plan.settings) < 2:
         return found
     for key, value in search.plan.settings.items():
-        if search.spent():
-            break
         plan, ledger = Plan({key: value}), search.ledger
         if not ledger.rates(plan):
+            if not search.fits(1):
+                continue
             run_trial(search.bench, ledger, plan, search.said.trial)
         rates = worths(Goal.SPEED, ledger.figures(Plan()), ledger.figures(plan))
         gain = gain_of(rates[0], rates[1], scatter_of(ledger, Goal.SPEED), final=True)

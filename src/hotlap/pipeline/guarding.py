@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -28,12 +29,15 @@ class GuardRuns:
     note: Callable[[str], None]
     made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
     known: dict[str, Guarded] = field(default_factory=dict)  # by settings
+    answer_s: float = 0.0  # what the last answer has taken: the next one will take as long, or less
 
     def ask(self, plan: Plan, trial: Trial | None) -> Guarded:
         """By the loosest class of its settings, as they turned out to be in its trial."""
         key = key_of(plan.settings)
         if key not in self.known:
+            asked = time.monotonic()
             self.known[key] = self._judge(plan, self._loosest(plan, trial))
+            self.answer_s = time.monotonic() - asked
         return self.known[key]
 
     def _judge(self, plan: Plan, numerics: Numerics) -> Guarded:

@@ -30,6 +30,7 @@ _PHASES = ("ops",)  # after the first window: which operators there are decides 
 # Also what the loader brings with other numbers of workers and with free input: it takes as long as a trial or two, and
 # spares more than that where the budget would have had them tried.
 _THOROUGH_PHASES, _THOROUGH_FROM_S = (*_PHASES, "ceiling"), 240.0
+_ROUND = 2  # trials of a duel at the least
 _CONCLUSION = 4  # trials that the proof of a plan takes
 INTERRUPTED = "interrupted: the best so far is kept"
 _SPENT = "the budget is spent"
@@ -140,7 +141,7 @@ class Search:
     def _explore(self) -> None:
         while True:
             offered = self._candidates()
-            if not offered or self.spent():
+            if not offered or self._must_end():
                 self.ended = _SPENT if offered else _NOTHING_LEFT
                 return
             several = self.screening.suited(offered, self.plan, self.knobs, self.best)
@@ -195,7 +196,7 @@ class Search:
         self, before: Plan, after: Plan, rounds: int, judge: Callable[[Gain | None], Ruling], least: int = 1
     ) -> Duel:
         def decided(held: Duel) -> bool:
-            known = judge(self.gain(held)) is not Ruling.UNDECIDED or self.spent()
+            known = judge(self.gain(held)) is not Ruling.UNDECIDED or not self.fits(_ROUND + _CONCLUSION)
             return known and len(held.after) >= least
 
         return duel(self.bench, self.ledger, before, after, rounds, decided, self.said.trial)
@@ -253,7 +254,7 @@ class Search:
     def _leave_out_what_is_idle(self) -> None:
         """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out."""
         for key in list(self.plan.settings)[:-1]:
-            if self.spent() or key not in self.plan.settings:
+            if key not in self.plan.settings or not self.fits(_ROUND + _CONCLUSION, answers=1):
                 continue
             without = Plan({other: value for other, value in self.plan.settings.items() if other != key})
             held = self.duel(self.plan, without, 2, rule_simpler)
@@ -266,15 +267,18 @@ class Search:
 
     # -- bounds ------------------------------------------------------------------------------------------------
 
-    def spent(self) -> bool:
-        """What is left must do for the proof of the plan."""
-        reserve = _CONCLUSION if self.plan.settings else 0
+    def _must_end(self) -> bool:
+        """No further candidate, with what follows where it is kept, is within the budget. The first one is tried in
+        any case: a search that has tried nothing says nothing."""
+        return bool(self.verdicts) and not self.fits(_ROUND + _CONCLUSION, answers=1)
+
+    def fits(self, trials: int, answers: int = 0) -> bool:
+        """Whether so many trials more, and answers of the guard, are within the budget."""
         made = len(self.ledger.trials) - self._trials_before
-        if self.budget.trials is not None and made + reserve >= self.budget.trials:
-            return True
-        each = self.best.seconds if self.best else 0.0
-        elapsed = time.monotonic() - self.started + reserve * each
-        return self.budget.seconds is not None and elapsed >= self.budget.seconds
+        if self.budget.trials is not None and made + trials > self.budget.trials:
+            return False
+        needed = trials * (self.best.seconds if self.best else 0.0) + answers * self.guard.answer_s
+        return self.budget.seconds is None or time.monotonic() - self.started + needed <= self.budget.seconds
 
     def _too_large(self, trial: Trial | None) -> bool:
         used = trial.figures.memory_bytes if trial is not None and trial.figures else None

@@ -104,7 +104,9 @@ def compare(
     ratios = {each.name: held.ratio(each.name) for each in variants[1:]}
     known = {name: (each.value, each.low, each.high) if each else None for name, each in ratios.items()}
     command = " / ".join(dict.fromkeys(each.job.shown for each in variants))
-    view = comparison_view(inspect_host().named, command, held.told, known, sliced=held.sliced)
+    view = comparison_view(
+        inspect_host().named, command, held.told, known, sliced=held.sliced, obstacle=held.obstacle
+    )
     codec.write_json(folder / COMPARISON, view)
     return view
 

@@ -26,8 +26,10 @@ def comparison_view(
     ratios: Mapping[str, tuple[float, float, float] | None],
     *,
     sliced: bool = False,
+    obstacle: str = "",
 ) -> dict[str, Any]:
-    """Medians over the runs of each variant; None where nothing was measured. `sliced`: they ran at once, in slices."""
+    """Medians over the runs of each variant; None where nothing was measured. `sliced`: they ran at once, in slices;
+    `obstacle` is what kept them from it."""
     rows = [_row(name, runs, ratios.get(name)) for name, runs in trials.items()]
     return {
         "schema": SCHEMA,
@@ -35,6 +37,7 @@ def comparison_view(
         "host": host,
         "command": command,
         "sliced": sliced,
+        "obstacle": obstacle or None,
         "variants": rows,
     }
 

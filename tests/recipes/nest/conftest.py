@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,11 @@ def packed_once(speech, tmp_path_factory) -> Path:
     command = [sys.executable, "-m", "hotlap", "pack", speech / "train_manifest.json", out, "--shards", 3]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     return out
+
+
+@pytest.fixture
+def packed(packed_once, tmp_path) -> Path:
+    return shutil.copytree(packed_once, tmp_path / "packed")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import struct
 
 import numpy as np
@@ -85,11 +84,6 @@ def test_ten_hours_are_not_read_for_one_second(tmp_path):
         file.write(header)
         file.truncate(size + len(header))  # a hole: nothing is stored
     assert len(Files(RATE).read(Entry(str(path), 3600.0, 1.0))) == RATE
-
-
-@pytest.fixture
-def packed(packed_once, tmp_path):
-    return shutil.copytree(packed_once, tmp_path / "packed")
 
 
 def test_clips_in_shards_are_those_of_the_files(speech, packed):

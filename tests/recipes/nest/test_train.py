@@ -113,6 +113,24 @@ def spoiled(speech, tmp_path):
     return folder
 
 
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """`called(code, *words)`: the command ends with this exit code; what it has printed."""
+
+    def call(code, *words):
+        monkeypatch.setattr(sys, "argv", list(words))
+        ended = None
+        try:
+            main()
+        except SystemExit as exit_:
+            ended = exit_.code
+        told = capsys.readouterr()
+        assert ended == code, told
+        return told
+
+    return call
+
+
 def overrides(folder, tmp_path, *others):
     return [
         "train",
@@ -140,16 +158,28 @@ def overrides(folder, tmp_path, *others):
     ],
     ids=["skipped", "too many", "refused", "nothing left", "unknown", "no shards"],
 )  # fmt: skip
-def test_bad_data_are_counted_or_refused(spoiled, tmp_path, monkeypatch, capsys, others, code, words):
-    monkeypatch.setattr(sys, "argv", overrides(spoiled, tmp_path, *others))
-    ended = None
-    try:
-        main()
-    except SystemExit as exit_:
-        ended = exit_.code
-    told = capsys.readouterr()
-    assert ended == code, told
+def test_bad_data_are_counted_or_refused(spoiled, tmp_path, called, others, code, words):
+    told = called(code, *overrides(spoiled, tmp_path, *others))
     assert words in (told.err if code else told.out)
+
+
+@pytest.mark.parametrize(("word", "code"), [("max_bad_share=0.6", None), ("on_bad_clip=refuse", 2)])
+def test_of_a_torn_shard_the_clips_are_counted_or_refused(packed, tmp_path, called, word, code):
+    """The clips of the other shards are trained on."""
+    os.truncate(packed / "audio_1.tar", (packed / "audio_1.tar").stat().st_size // 2)
+    told = called(
+        code,
+        *overrides(
+            packed,
+            tmp_path,
+            f"model.train_ds.manifest_filepath={packed}/tarred_audio_manifest.json",
+            f"model.train_ds.tarred_audio_filepaths={packed}/audio__OP_0..2_CL_.tar",
+            "model.train_ds.is_tarred=true",
+            f"model.train_ds.{word}",
+        ),
+    )
+    assert "in a torn shard" in (told.err if code else told.out)
+    assert ("trained " in told.out) is (code is None)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(composed):

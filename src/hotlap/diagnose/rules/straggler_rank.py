@@ -31,7 +31,15 @@ from hotlap.stats.quantile import median
 
 class StragglerRank(Rule):
     cause = Cause.STRAGGLER_RANK
-    outranks = frozenset({Cause.INPUT_STARVED, Cause.COMM_EXPOSED, Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND})
+    outranks = frozenset(
+        {
+            Cause.INPUT_STARVED,
+            Cause.COMM_EXPOSED,
+            Cause.ITEM_CPU_BOUND,
+            Cause.ITEM_IO_BOUND,
+            Cause.MONITORING_HEAVY,
+        }
+    )
 
     def examine(self, sight: Sight) -> Finding | None:
         if len(sight.timelines) < 2:
