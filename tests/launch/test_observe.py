@@ -60,8 +60,8 @@ def said():
 def watch(job, said):
     made = []
 
-    def start(wanted):
-        made.append(Observer(job.folder, wanted, steady_from, said.append))
+    def start(wanted, **options):
+        made.append(Observer(job.folder, wanted, steady_from, said.append, **options))
         return lambda: made[-1].tick(os.getpid())
 
     yield start
@@ -77,6 +77,17 @@ def test_it_asks_for_the_end_after_enough_steady_steps(job, watch):
     job.steps(10)
     assert look()
     assert job.word == 26, "one more than were made: the step under way is made whole"
+
+
+@pytest.mark.parametrize(("ms", "asked"), [(2000, True), (100, False)])
+def test_of_long_steps_a_few_do(job, watch, ms, asked):
+    look = watch(40, few=(20, 20.0))
+    job.steps(20, ms=ms)
+    look()
+    assert job.word == control.NEVER, "19 walls lie between 20 ends"
+    job.steps(5, ms=ms)
+    look()
+    assert (job.word != control.NEVER) is asked
 
 
 def test_warm_up_does_not_count(job, watch):

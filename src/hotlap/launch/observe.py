@@ -30,8 +30,9 @@ _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
 class Observer:
     """Called several times a second while the job runs; asks it to end after `wanted` steady steps.
 
-    `least_s` is how long these must have taken at least. Where `asks` is set to False it only says that it is `enough`,
-    and `ask_to_end` is left to others. Times are those of the job's own clock, which stands still while it is held.
+    `least_s` is how long these must have taken at least; `few` are the steps that do where they took so many seconds.
+    Where `asks` is set to False it only says that it is `enough`, and `ask_to_end` is left to others. Times are those
+    of the job's own clock, which stands still while it is held.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Observer:
         progress: Callable[[str], None],
         *,
         least_s: float = 0.0,
+        few: tuple[int, float] | None = None,
     ) -> None:
         self._least_s = least_s
+        self._few = few
         self.asks = True
         self.since = 0  # steps that ended before do not count
         self.enough = False
@@ -104,12 +107,15 @@ class Observer:
             self._steps_after, self._asked_at = tail.steps_after, time.monotonic()
         walls = [later - earlier for earlier, later in itertools.pairwise(ends)]
         first = max(self._steady_from(walls) if walls else 0, bisect_left(ends, self.since))
-        steady = len(walls) - first
+        steady, seconds = len(walls) - first, sum(walls[first:]) / 1e9
         self._progress(f"{min(steady, self._wanted)} of {self._wanted} steady steps")
         self._last = tail.optimizer_steps(), median(walls[-_RECENT:]) / 1e9 if walls else 0.0
-        self.enough = steady >= self._wanted and sum(walls[first:]) >= self._least_s * 1e9
+        self.enough = (steady >= self._wanted and seconds >= self._least_s) or self._few_do(steady, seconds)
         if self.enough and self.asks and self._asked_at is None:
             self.ask_to_end()
+
+    def _few_do(self, steps: int, seconds: float) -> bool:
+        return self._few is not None and steps >= self._few[0] and seconds >= self._few[1]
 
     @property
     def ranks(self) -> int:

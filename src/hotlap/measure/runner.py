@@ -33,6 +33,7 @@ Collect = Callable[[Path, Outcome, Ending, int, LookRecord], tuple[Timeline, ...
 TRIALS = "trials"
 DISTURBED = 0.5  # cores in use by others: such a trial is repeated
 LEAST_S = 1.0  # of steady steps: many short ones scatter less than few
+FEW = (20, 20.0)  # steps of a second or more, and their seconds: all that were asked for would take minutes
 _COMPILED = "compiled"  # where the trials of one search share what the compiler has built
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -107,7 +108,7 @@ class Bench:
         return seen, outcome.interrupted
 
     def _watch(self, folder: Path, steps: int | None, least_s: float = LEAST_S) -> Watch:
-        observer = Observer(_probe(folder), steps, steady_from, self.progress, least_s=least_s)
+        observer = Observer(_probe(folder), steps, steady_from, self.progress, least_s=least_s, few=FEW)
         return Watch(observer, self.limit_s)
 
     def _start(
