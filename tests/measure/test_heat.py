@@ -10,6 +10,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -20,6 +21,7 @@ from hotlap.launch import runfolder
 from hotlap.launch.pauses import read_clock
 from hotlap.launch.turns import Turns
 from hotlap.measure import contest as contests
+from hotlap.measure import heat as heats
 from hotlap.measure.contest import Variant, contest
 from hotlap.measure.heat import Heat
 
@@ -92,6 +94,16 @@ def test_a_planted_slow_down_is_found_in_few_rounds(bench):
     assert slow.high < 1.0
     assert slow.value == pytest.approx(1 / 1.2, rel=0.1)
     assert same.value == pytest.approx(1.0, rel=0.05)
+
+
+def test_the_variants_of_a_round_are_not_foreign_to_each_other():
+    """Each saw the other's 0.4 cores and 0.3 of somebody else; what was before the steady steps does not count."""
+    gauges = [SimpleNamespace(t=t, cpu=0.3, workers_cpu=0.1, foreign_cpu=0.7) for t in (5, 15)]
+    early = SimpleNamespace(t=1, cpu=2.0, workers_cpu=0.0, foreign_cpu=2.0)
+    steps = SimpleNamespace(start=[0, 3])
+    seen = SimpleNamespace(gauges=[early, *gauges], steady_steps=1, steps=steps, steady_from=1)
+    assert heats._foreign_cores([seen, seen]) == pytest.approx(0.3)
+    assert heats._foreign_cores([seen, SimpleNamespace(**{**vars(seen), "gauges": []})]) is None
 
 
 def test_a_job_that_waits_is_not_held(bench):
