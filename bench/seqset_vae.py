@@ -107,27 +107,30 @@ def shown(figures: dict[str, list[dict[str, float]]], beside: dict[str, str], he
 
 
 def speed(data: Path) -> None:
-    hotlap = [PYTHON, "-m", "hotlap", "compare", "--budget", "4m"]
-    naive, fast = (["--", "-m", TRAIN, *words(data, way)] for way in (NAIVE, FAST))
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*hotlap, "--out", folder, *naive, *fast], cwd=data.parent, check=True)
+        _hotlap(data, "compare", "--budget", "4m", "--out", folder, *_commands(data, NAIVE, FAST))
 
 
 def tune(data: Path) -> None:
-    hotlap = [
-        PYTHON,
-        "-m",
-        "hotlap",
-        "tune",
-        "--budget",
-        "4m",
-        "--keep-batch",
-        "--allow",
-        "rounding,statistical",
-    ]
+    """And how far dynamic padding has come under the plan, beside the naive way as it is."""
+    asked = ["--budget", "4m", "--keep-batch", "--allow", "rounding,statistical"]
     with tempfile.TemporaryDirectory() as folder:
-        command = [*hotlap, "--out", folder, "-m", TRAIN, *words(data, DYNAMIC)]
-        subprocess.run(command, cwd=data.parent, check=True)
+        _hotlap(data, "tune", *asked, "--out", folder, "-m", TRAIN, *words(data, DYNAMIC))
+        compared(data, f"{folder}/plan.yaml")
+
+
+def compared(data: Path, plan: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        both = _commands(data, NAIVE, DYNAMIC)
+        _hotlap(data, "compare", "--budget", "6", "--out", folder, "none", plan, *both)
+
+
+def _commands(data: Path, *ways: Sequence[str]) -> list[str]:
+    return [word for way in ways for word in ("--", "-m", TRAIN, *words(data, way))]
+
+
+def _hotlap(data: Path, *asked: str) -> None:
+    subprocess.run([PYTHON, "-m", "hotlap", *asked], cwd=data.parent, check=True)
 
 
 def guard(data: Path) -> None:
