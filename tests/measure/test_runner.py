@@ -11,6 +11,7 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status
 from hotlap.facts.verdict import Sameness
 from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
+from hotlap.measure.runner import steady_since
 
 GUARD_STEPS = 12
 
@@ -31,6 +32,18 @@ def test_a_trial_brings_figures_and_what_became_of_its_plan(bench):
     assert seen[0].steady_steps
     assert "log-every" in trial.refused
     assert sum(trial.stages.values()) > 0
+
+
+def test_what_is_compared_is_steady_from_the_same_moment(compute_timeline):
+    """Who compiles may be steady later; who has no step after that moment is left as it was."""
+    plain = compute_timeline()
+    whole = replace(
+        plain, steps=replace(plain.steps, start=[step * 100 for step in range(10)]), steady_from=5
+    )
+    compiles = replace(whole, warmup=replace(whole.warmup, compiles=1))
+    found = [steady_since(each, moment).steady_from for each in (whole, compiles) for moment in (201, 700)]
+    assert found == [3, 7, 5, 7]
+    assert steady_since(whole, 0) is steady_since(whole, 901) is whole
 
 
 def test_a_job_that_dies_is_a_result_with_its_last_words(bench):
