@@ -97,8 +97,9 @@ def test_variants_are_named_by_what_tells_them_apart():
         for words in (["--naive"], ["--size", "8"])
     ]
     assert names(["none", "none"], long) == ["--naive", "--size 8"]
-    more = [Job(("python", "train.py", *words), "/", "x") for words in ([], ["--fast"])]
-    assert names(["none", "none"], more) == ["train.py", "train.py --fast"]
+    more = [Job(("python", "-m", "pkg.train", "--data", "d", *words), "/", "x") for words in ([], ["--fast"])]
+    assert names(["none", "none"], more) == ["-m pkg.train", "-m pkg.train --fast"]
+    assert names(["none", "none"], [one, one]) == ["a.py (1)", "a.py (2)"]
 
 
 @pytest.mark.parametrize(

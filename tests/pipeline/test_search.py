@@ -91,7 +91,18 @@ class FakeBench:
             rates = {"samples": Rate(rate, 0.01)}
         chosen = self.counts if self.counts in rates else steadiest(rates)
         return Figures(
-            rates[chosen].per_s, chosen, 10.0, 1.0, 8.0, memory, 0.9, 0.0, 1.0, 0.0, 60, rates=rates
+            rates[chosen].per_s,
+            chosen,
+            10.0,
+            1.0,
+            8.0,
+            memory,
+            0.9,
+            0.0,
+            self.seconds - 0.6,
+            0.0,
+            60,
+            rates=rates,
         )
 
     def witness(self, name, plan, steps, seed):

@@ -115,8 +115,9 @@ def names(plans: Sequence[str], jobs: Sequence[Job]) -> list[str]:
 
 
 def _distinct(commands: Sequence[str]) -> list[str]:
-    """Without the words that all of them have; as they are where that would leave nothing of one."""
+    """Without the words that all of them have, but for the script where that would leave nothing of one."""
     words = [command.split() for command in commands]
     shared = set[str](words[0]).intersection(*words[1:])
-    left = [" ".join(word for word in each if word not in shared) for each in words]
-    return left if all(left) else list(commands)
+    if any(shared.issuperset(each) for each in words):
+        shared -= {words[0][0], *words[0][1 : 2 if words[0][0] == "-m" else 1]}
+    return [" ".join(word for word in each if word not in shared) for each in words]

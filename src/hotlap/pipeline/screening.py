@@ -77,4 +77,4 @@ def _starts_long(trial: Trial) -> bool:
     if trial.figures is None:
         return False
     steady_s = trial.figures.steps * trial.figures.step_ms / 1e3
-    return trial.seconds - steady_s >= _DOMINATES * steady_s
+    return trial.figures.startup_s >= _DOMINATES * steady_s

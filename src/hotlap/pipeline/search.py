@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from hotlap.diagnose.run import diagnose
@@ -277,7 +278,9 @@ class Search:
         made = len(self.ledger.trials) - self._trials_before
         if self.budget.trials is not None and made + trials > self.budget.trials:
             return False
-        needed = trials * (self.best.seconds if self.best else 0.0) + answers * self.guard.answer_s
+        # The first one is not like the others: it has phases after its window.
+        took = median([each.seconds for each in self.ledger.trials if each.status is Status.DONE] or [0.0])
+        needed = trials * took + answers * self.guard.answer_s
         return self.budget.seconds is None or time.monotonic() - self.started + needed <= self.budget.seconds
 
     def _too_large(self, trial: Trial | None) -> bool:
