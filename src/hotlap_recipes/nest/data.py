@@ -172,7 +172,7 @@ class SpeechData(lightning.LightningDataModule):
 
 def survey(config: Any) -> tuple[Survey, Source]:
     """The clips that the config names and where they are read from; raises where too many are bad."""
-    tarred = bool(config.is_tarred)
+    tarred = bool(config.tarred_audio_filepaths) if config.is_tarred == "auto" else bool(config.is_tarred)
     limits = (config.min_duration or 0.0, config.max_duration or float("inf"))
     found = read_manifests(paths_of(config.manifest_filepath), *limits, tarred)
     source: Source = Files(config.sample_rate)

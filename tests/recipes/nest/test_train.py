@@ -70,7 +70,6 @@ def test_two_processes_train_packed_speech_by_the_command(speech, packed_once, t
         "size=tiny",
         f"model.train_ds.manifest_filepath={packed_once}/tarred_audio_manifest.json",
         f"model.train_ds.tarred_audio_filepaths={packed_once}/audio__OP_0..2_CL_.tar",
-        "model.train_ds.is_tarred=true",
         "model.train_ds.batch_size=2",
         f"model.train_ds.noise_manifest={speech}/noise_manifest.json",
         f"model.validation_ds.manifest_filepath={speech}/validation_manifest.json",
