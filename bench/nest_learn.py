@@ -1,7 +1,7 @@
 """Does the nest recipe learn from recorded speech? Its loss on clips that it never heard, beside a constant guess.
 
 python -m hotlap_recipes.nest.make_data --out speech
-python bench/nest_learn.py speech [--steps 600] [--size tiny] [--classes 256]
+python bench/nest_learn.py speech [--steps 3000] [--size tiny] [--classes 256]
 
 The constant guess knows how often each code comes in the validation clips, and nothing of what was heard: whoever
 does better than that uses the sound around a masked frame. On a CPU, without other clips and noise mixed in.
@@ -77,7 +77,7 @@ def constant_guess(module: Any, data: Any) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--classes", type=int, default=256)
     options = parser.parse_args()

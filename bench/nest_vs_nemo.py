@@ -74,13 +74,13 @@ def variants(options: argparse.Namespace, folder: Path, seed: int) -> list[Varia
     nemo = [options.nemo_python, str(BENCH / "nest_nemo.py"), "train", str(folder / "nemo.json")]
     found = [
         Variant("nemo", nemo),
-        ours("naive", "nest_fast-conformer", [], 8 * options.steps),
-        ours("fast8", name, [f"model.train_ds.batch_size={BATCH}", *workers], 3 * options.steps),
-        ours("fast", name, workers, 2 * options.steps),
+        ours("naive", "nest_fast-conformer", [], 16 * options.steps),
+        ours("fast8", name, [f"model.train_ds.batch_size={BATCH}", *workers], 6 * options.steps),
+        ours("fast", name, workers, 4 * options.steps),
     ]
     if options.plan:
         plan = ["-m", "hotlap", "run", "--plan", str(options.plan.resolve())]
-        found.append(ours("tuned", name, workers, 2 * options.steps, *plan))
+        found.append(ours("tuned", name, workers, 4 * options.steps, *plan))
     return [each for each in found if not options.only or each.name in options.only.split(",")]
 
 
