@@ -20,7 +20,7 @@ FOLDER = "hotlap-demo"
 _HOME, _IGNORE, _DATA = ".hotlap", ".gitignore", "data_simulation_*"
 _MAKE_DATA = ("-m", "hotlap_recipes.printer_tcn.make_data", "--layers", "2")
 _TRAIN = (
-    "-m", "hotlap_recipes.printer_tcn.train", "--data_dir", _DATA, "--size", "tiny", "--batch_size", "256",
+    "-m", "hotlap_recipes.printer_tcn.train", "--data_dir", _DATA, "--size", "tiny", "--batch_size", "128",
 )  # fmt: skip
 _TUNED = f"{_HOME}/tune/train"
 

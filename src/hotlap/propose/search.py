@@ -18,7 +18,7 @@ from hotlap.propose.batch import ACCUMULATE, BATCH, next_batch
 WORTH = 0.03  # of the step: a knob that could save less at most is not tried
 UNPROMISING = 0.01  # predicted gain: below this a trial costs more than it may bring
 AGAIN = (
-    1.5  # times what it promised when it was dropped: then a changed incumbent is reason to try it once more
+    1.5  # times what it promised when it was dropped: then another incumbent is reason to try it once more
 )
 _FOR_MEMORY = frozenset({"grad-checkpointing", "precision", BATCH, "set-to-none"})
 
@@ -45,7 +45,8 @@ class Candidate:
 
     @property
     def promise(self) -> float:
-        return self.predicted if self.predicted is not None else 0.5 * self.ceiling
+        """Of what nobody could predict, a small part of the most it could save: what was measured goes first."""
+        return self.predicted if self.predicted is not None else 0.25 * self.ceiling
 
 
 @dataclass(frozen=True)
