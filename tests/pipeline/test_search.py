@@ -36,6 +36,7 @@ class World:
     dead: tuple = ()
     idle: tuple = ()
     wrong: tuple = ()  # settings that train another model
+    shuffles: tuple = ()  # settings that train the same one on other batches
     interrupt_at: int = 10**6
     made: list = field(default_factory=list)  # (kind, settings) of every process
     phases: list = field(default_factory=list)  # after the window of every trial
@@ -107,8 +108,9 @@ class FakeBench:
 
     def witness(self, name, plan, steps, seed):
         interrupted = self.world.start("guard", plan.settings)
-        other = bool(set(self.world.wrong) & set(plan.settings))
-        losses = tuple(2.0 - 0.01 * step + 0.1 * seed + 5.0 * other for step in range(steps))
+        off = 5.0 if set(self.world.wrong) & set(plan.settings) else 0.0
+        off += 0.15 * (-1) ** seed if set(self.world.shuffles) & set(plan.settings) else 0.0
+        losses = tuple(2.0 - 0.01 * step + 0.1 * seed + off for step in range(steps))
         way = tuple((float(step + 1),) for step in range(steps))
         batches = ("b",) * steps
         seen = Witness(seed, losses, tuple(range(8, 8 * steps + 1, 8)), batches, (0.0,), way, "p", "g", steps)
@@ -185,6 +187,17 @@ def test_a_search_goes_on_where_the_last_one_ended(searched):
     assert rulings(tuning) == [("cache-dataset", Ruling.KEEP), ("num-workers", Ruling.DROP)]
     assert written.settings == {"cache-dataset": "memory"}
     assert all(kind != "guard" for kind, _ in world.made[before:])  # what it said is in the ledger
+
+
+@pytest.mark.parametrize(("seconds", "seeds", "ruling"), [(600, 8, Ruling.KEEP), (30, 3, Ruling.DROP)])
+def test_the_guard_asks_more_seeds_until_they_decide_or_the_budget_ends(searched, seconds, seeds, ruling):
+    """Other batches make as much of a difference as other seeds: of that three say nothing."""
+    world = World({"bucketing": 1.5}, shuffles=("bucketing",))
+    budget = Budget(seconds=seconds)
+    tuning, _ = searched(world, [offer("bucketing", True)], budget=budget, seconds=10.0)
+    assert rulings(tuning) == [("bucketing", ruling)]
+    assert [kind for kind, _ in world.made].count("guard") == 2 * seeds
+    assert tuning.verdicts[0].guard.seeds == seeds
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(5, 1), (50, 1), (600, 2)])

@@ -17,19 +17,29 @@ from hotlap.measure.runner import Bench
 from hotlap.ports.knob import Knob, Numerics
 
 GUARD_STEPS = 24
+SEEDS = (
+    LEAST_SEEDS,
+    5,
+    8,
+)  # as many as decide: other batches scatter as much as other seeds, and three say little
 _UNFINISHED = "a guard run did not finish"
 
 
 @dataclass
 class GuardRuns:
-    """Asks whether a plan trains the same model. The baseline's runs are made once."""
+    """Asks whether a plan trains the same model. The baseline's runs are made once.
+
+    `fits(seconds)` says whether so much more is within the budget, where an answer is not decided yet.
+    """
 
     bench: Bench
     knobs: Mapping[str, Knob]
     note: Callable[[str], None]
+    fits: Callable[[float], bool] = lambda _: True
     made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
     known: dict[str, Guarded] = field(default_factory=dict)  # by settings
     answer_s: float = 0.0  # what the last answer has taken: the next one will take as long, or less
+    run_s: float = 0.0  # of the last run
 
     def ask(self, plan: Plan, trial: Trial | None) -> Guarded:
         """By the loosest class of its settings, as they turned out to be in its trial."""
@@ -46,10 +56,20 @@ class GuardRuns:
             other = _found([self._witness(plan, 0)])
             judged = bitwise(base, other) if base and other else None
         else:
-            base = _found(self._witness(Plan(), seed) for seed in range(LEAST_SEEDS))
-            other = _found(self._witness(plan, seed) for seed in range(LEAST_SEEDS)) if base else []
-            judged = close(base, other, numerics.value) if base and other else None
+            judged = self._by_seeds(plan, numerics)
         return judged or Guarded(Sameness.NOT_DECIDED, numerics.value, _UNFINISHED)
+
+    def _by_seeds(self, plan: Plan, numerics: Numerics) -> Guarded | None:
+        judged = None
+        for before, seeds in zip((0, *SEEDS), SEEDS, strict=False):
+            if judged is not None and not self.fits(2 * (seeds - before) * self.run_s):
+                break
+            base = _found(self._witness(Plan(), seed) for seed in range(seeds))
+            other = _found(self._witness(plan, seed) for seed in range(seeds)) if base else []
+            judged = close(base, other, numerics.value) if base and other else None
+            if judged is None or judged.sameness is not Sameness.NOT_DECIDED:
+                break
+        return judged
 
     def _loosest(self, plan: Plan, trial: Trial | None) -> Numerics:
         here = trial.numerics if trial is not None else {}
@@ -62,7 +82,9 @@ class GuardRuns:
         if key not in self.made:
             self.note(f"guard: {GUARD_STEPS} steps, seed {seed}")
             name = f"guard-{len(self.made) + 1}"
+            began = time.monotonic()
             found, interrupted = self.bench.witness(name, plan, GUARD_STEPS, seed)
+            self.run_s = time.monotonic() - began
             if interrupted:
                 raise InterruptedSearch
             self.made[key] = found

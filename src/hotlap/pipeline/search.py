@@ -75,7 +75,7 @@ class Search:
         self.plan = Plan()
         self.tried: dict[Key, float] = {}  # what each promised when it was tried
         self.screening = Screening()
-        self.guard = GuardRuns(bench, knobs, said.note)
+        self.guard = GuardRuns(bench, knobs, said.note, lambda seconds: self.fits(_CONCLUSION, seconds))
         self.base: Figures | None = None
         self.best: Trial | None = None
         self.seen: tuple[Timeline, ...] = ()
@@ -255,7 +255,7 @@ class Search:
     def _leave_out_what_is_idle(self) -> None:
         """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out."""
         for key in list(self.plan.settings)[:-1]:
-            if key not in self.plan.settings or not self.fits(_ROUND + _CONCLUSION, answers=1):
+            if key not in self.plan.settings or not self.fits(_ROUND + _CONCLUSION, self.guard.answer_s):
                 continue
             without = Plan({other: value for other, value in self.plan.settings.items() if other != key})
             held = self.duel(self.plan, without, 2, rule_simpler)
@@ -271,16 +271,16 @@ class Search:
     def _must_end(self) -> bool:
         """No further candidate, with what follows where it is kept, is within the budget. The first one is tried in
         any case: a search that has tried nothing says nothing."""
-        return bool(self.verdicts) and not self.fits(_ROUND + _CONCLUSION, answers=1)
+        return bool(self.verdicts) and not self.fits(_ROUND + _CONCLUSION, self.guard.answer_s)
 
-    def fits(self, trials: int, answers: int = 0) -> bool:
-        """Whether so many trials more, and answers of the guard, are within the budget."""
+    def fits(self, trials: int, guard_s: float = 0.0) -> bool:
+        """Whether so many trials more, and so many seconds of the guard, are within the budget."""
         made = len(self.ledger.trials) - self._trials_before
         if self.budget.trials is not None and made + trials > self.budget.trials:
             return False
         # The first one is not like the others: it has phases after its window.
         took = median([each.seconds for each in self.ledger.trials if each.status is Status.DONE] or [0.0])
-        needed = trials * took + answers * self.guard.answer_s
+        needed = trials * took + guard_s
         return self.budget.seconds is None or time.monotonic() - self.started + needed <= self.budget.seconds
 
     def _too_large(self, trial: Trial | None) -> bool:
