@@ -86,14 +86,15 @@ def short_rounds(monkeypatch):
 
 
 @pytest.mark.alone
-def test_a_planted_slow_down_is_found_in_few_rounds(bench):
-    found = held(bench, 4, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "240"))
+def test_a_planted_slow_down_is_found_in_few_rounds(bench, monkeypatch):
+    monkeypatch.setattr(contests, "SLICES_S", 2.0)
+    found = held(bench, 4, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "260"))
     assert found.sliced
     slow, same = found.ratio("slow"), found.ratio("same")
     assert slow is not None and same is not None
     assert slow.high < 1.0
-    assert slow.value == pytest.approx(1 / 1.2, rel=0.1)
-    assert same.value == pytest.approx(1.0, rel=0.05)
+    assert slow.value == pytest.approx(1 / 1.3, rel=0.1)
+    assert same.low < 1.05 and same.high > 0.95, "never called more than 5 % faster or slower"
 
 
 def test_the_variants_of_a_round_are_not_foreign_to_each_other():
