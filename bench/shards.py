@@ -75,8 +75,7 @@ def show_limit(workload: str, runs: Figures) -> None:
     ratio, wanted = against(runs, "bound", "hotlap", workload), OF_BOUND[workload]
     if ratio is not None:
         of_memory = f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f}) of what memory allows"
-        decided = not ratio.low < wanted < ratio.high
-        told = verdict(ratio.value >= wanted) if decided else "NOT DECIDED"
+        told = "NOT DECIDED" if ratio.low < wanted <= ratio.value else verdict(ratio.value >= wanted)
         print(f"{of_memory}, {mean(runs['bound'], workload):,.0f}; target {wanted}: {told}")
     if (share := runs["hotlap"][0].get("padding")) is not None and workload == "sequences":
         print(f"padding {share:.1%}; target {MOST_PADDING:.0%}: {verdict(share < MOST_PADDING)}")

@@ -53,6 +53,10 @@ class TestRank:
         much = found(Cause.REPEATED_WORK, 0.9)
         assert rank([much, item], RULES) == [much, item]
 
+    def test_a_rank_that_monitors_alone_is_a_straggler_first(self):
+        monitors, straggler = found(Cause.MONITORING_HEAVY, 0.32), found(Cause.STRAGGLER_RANK, 0.3)
+        assert rank([monitors, straggler], RULES) == [straggler, monitors]
+
     def test_a_note_never_comes_before_a_warning(self):
         note, warning = found(Cause.UNCOMPILED, 0.25, Severity.NOTE), found(Cause.GC_PAUSES, 0.1)
         assert rank([note, warning], RULES) == [warning, note]

@@ -91,19 +91,9 @@ class FakeBench:
         if not self.world.tokens or set(self.world.blind) & set(plan.settings):
             rates = {"samples": Rate(rate, 0.01)}
         chosen = self.counts if self.counts in rates else steadiest(rates)
+        startup_s = self.seconds - 0.6  # 60 steps of 10 ms
         return Figures(
-            rates[chosen].per_s,
-            chosen,
-            10.0,
-            1.0,
-            8.0,
-            memory,
-            0.9,
-            0.0,
-            self.seconds - 0.6,
-            0.0,
-            60,
-            rates=rates,
+            rates[chosen].per_s, chosen, 10.0, 1.0, 8.0, memory, 0.9, 0.0, startup_s, 0.0, 60, rates=rates
         )
 
     def witness(self, name, plan, steps, seed):

@@ -119,5 +119,5 @@ def _distinct(commands: Sequence[str]) -> list[str]:
     words = [command.split() for command in commands]
     shared = set[str](words[0]).intersection(*words[1:])
     if any(shared.issuperset(each) for each in words):
-        shared -= {words[0][0], *words[0][1 : 2 if words[0][0] == "-m" else 1]}
+        shared -= set(words[0][: 2 if words[0][0] == "-m" else 1])
     return [" ".join(word for word in each if word not in shared) for each in words]

@@ -108,11 +108,8 @@ class Heat:
     def _start_carefully(self, starts: Sequence[Start]) -> None:
         """The first one alone, and no other beside one whose first steps say that it must run alone."""
         self._start(starts[:1])
-        self.obstacle = (
-            ""
-            if self._interrupted
-            else _several(self._entrants[0]) or _crowd(self._entrants[0], len(starts) - 1)
-        )
+        first = self._entrants[0]
+        self.obstacle = "" if self._interrupted else _several(first) or _crowd(first, len(starts) - 1)
         if not self._over:
             self._start(starts[1:])
         for each in self._entrants:

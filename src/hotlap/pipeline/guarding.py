@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Trial
@@ -21,7 +22,7 @@ SEEDS = (
     LEAST_SEEDS,
     5,
     8,
-)  # as many as decide: other batches scatter as much as other seeds, and three say little
+)  # until they decide: other batches scatter as other seeds do, of which three say little
 _UNFINISHED = "a guard run did not finish"
 
 
@@ -61,7 +62,7 @@ class GuardRuns:
 
     def _by_seeds(self, plan: Plan, numerics: Numerics) -> Guarded | None:
         judged = None
-        for before, seeds in zip((0, *SEEDS), SEEDS, strict=False):
+        for before, seeds in pairwise((0, *SEEDS)):
             if judged is not None and not self.fits(2 * (seeds - before) * self.run_s):
                 break
             base = _found(self._witness(Plan(), seed) for seed in range(seeds))

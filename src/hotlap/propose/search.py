@@ -17,9 +17,7 @@ from hotlap.propose.batch import ACCUMULATE, BATCH, next_batch
 
 WORTH = 0.03  # of the step: a knob that could save less at most is not tried
 UNPROMISING = 0.01  # predicted gain: below this a trial costs more than it may bring
-AGAIN = (
-    1.5  # times what it promised when it was dropped: then another incumbent is reason to try it once more
-)
+AGAIN = 1.5  # times what it promised when it was dropped: then there is reason to try it once more
 _FOR_MEMORY = frozenset({"grad-checkpointing", "precision", BATCH, "set-to-none"})
 
 Key = tuple[str, str]

@@ -1,4 +1,4 @@
-"""Steps of a certain amount of work: `spins.py WORK [WORKERS] [STEPS]`; after so many steps it dies.
+"""Steps of a certain amount of work: `spins.py WORK [WORKERS] [STEPS] [EPOCHS]`; after so many steps it dies.
 
 Every sample of an epoch must come once.
 """
@@ -10,13 +10,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 ITEMS = 256
-work, workers, lasts = (int(word) for word in [*sys.argv[1:], "0", str(10**9)][:3])
+given = [*sys.argv[1:], *("40", "0", str(10**9), "1000")[len(sys.argv) - 1 :]]
+work, workers, lasts, epochs = map(int, given)
 rows = torch.arange(ITEMS, dtype=torch.float32).reshape(-1, 1)
 model = nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 loader = DataLoader(TensorDataset(rows), batch_size=8, shuffle=True, num_workers=workers)
 made = 0
-for _ in range(1000):
+for _ in range(epochs):
     seen = []
     for (x,) in loader:
         total = 0

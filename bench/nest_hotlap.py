@@ -1,0 +1,53 @@
+"""What hotlap says of the nest recipe, and what it finds for it: the commands behind docs/recipes/nest.md.
+
+python -m hotlap_recipes.nest.make_data --out speech
+python bench/nest_hotlap.py speech profile    causes of the naive config, small and tiny
+python bench/nest_hotlap.py speech naive      tune on the naive config, 10 minutes
+python bench/nest_hotlap.py speech fast       tune on the fast config, 5 minutes
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import tempfile
+from pathlib import Path
+
+from interleave import PYTHON, host_line
+
+TRAIN = ("-m", "hotlap_recipes.nest.train")
+FAST = (*TRAIN, "--config-name", "nest_fast-conformer_fast")
+ASKED = {
+    "profile": [(("profile", "--steps", "60"), TRAIN, size) for size in ("small", "tiny")],
+    "naive": [(("tune", "--budget", "10m", "--allow", "rounding,statistical"), TRAIN, "small")],
+    "fast": [(("tune", "--budget", "5m", "--keep-batch", "--allow", "rounding"), FAST, "small")],
+}
+
+
+def overrides(data: Path, size: str) -> list[str]:
+    return [
+        f"size={size}",
+        f"model.train_ds.manifest_filepath={data}/train_manifest.json",
+        f"model.train_ds.noise_manifest={data}/noise_manifest.json",
+        "trainer.accelerator=cpu",
+        "trainer.enable_progress_bar=false",
+        "trainer.max_epochs=100",
+        "exp_manager.create_checkpoint_callback=false",
+        "exp_manager.resume_if_exists=false",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("part", choices=list(ASKED))
+    options = parser.parse_args()
+    print(host_line(), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for asked, train, size in ASKED[options.part]:
+            words = [*asked, *train, *overrides(options.data.resolve(), size)]
+            subprocess.run([PYTHON, "-m", "hotlap", *words], cwd=folder, check=True)
+
+
+if __name__ == "__main__":
+    main()
