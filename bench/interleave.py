@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from hotlap.launch.host import inspect_host
 from hotlap.stats.compare import Ratio, ratio
 
 BENCH = Path(__file__).parent
@@ -78,7 +79,8 @@ def against(figures: Mapping[str, list[dict[str, float]]], base: str, other: str
 def host_line() -> str:
     """The machine that the figures are from, as far as it bears on them."""
     busy = psutil.cpu_percent(interval=1.0)
+    units = " ".join(inspect_host().cpu_flags or ())
     return (
-        f"host: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"host: {os.cpu_count()} cores, {platform.machine()} {units}, Python {platform.python_version()}, "
         f"others used {busy:.0f} % of the CPU before the start; {time.strftime('%Y-%m-%d')}"
     )

@@ -2,7 +2,8 @@
 
 A script says in its head what is expected of it: `# planted:` the cause that must come first, or `healthy`;
 `# profile:` the options of `hotlap profile`; `# launcher:` what starts it, if not Python alone; `# needs:` what the
-machine must be like. Where the cause has a place, the line carries `# <- here`.
+machine must be like. Where the cause has a place, the line carries `# <- here`. What is healthy depends on the machine
+in one point: on a CPU with units for bf16, float32 is not.
 
 Every job runs with one thread (`OMP_NUM_THREADS=1`): two threads that wait for each other on a machine that is shared
 with other work measure that work.
@@ -51,6 +52,11 @@ class Job:
     needs: str
 
     @property
+    def answer(self) -> str:
+        """Healthy jobs compute in float32: where the CPU has units for bf16, that is what is slow about them."""
+        return Cause.PRECISION_UNUSED if self.expected == HEALTHY and BF16 else self.expected
+
+    @property
     def line(self) -> int | None:
         lines = self.script.read_text(encoding="utf-8").splitlines()
         return next((number for number, text in enumerate(lines, 1) if text.endswith(HERE)), None)
@@ -69,7 +75,7 @@ class Outcome:
     foreign: float
 
     def right(self, job: Job) -> bool:
-        return self.verdict == job.expected
+        return self.verdict == job.answer
 
     def place_right(self, job: Job) -> bool:
         return job.line is None or self.line == job.line
@@ -87,7 +93,8 @@ def read_job(script: Path) -> Job:
 
 
 CATALOGUE = tuple(read_job(script) for script in sorted(FOLDER.glob("*.py")))
-RUNNABLE = tuple(job for job in CATALOGUE if not (job.needs and inspect_host().cpu_bf16))
+BF16 = inspect_host().cpu_bf16
+RUNNABLE = tuple(job for job in CATALOGUE if not (job.needs and BF16))
 
 
 def profile(job: Job, folder: Path) -> Outcome:
@@ -131,7 +138,12 @@ def outcome_of(job: Job, folder: Path) -> tuple[Outcome, int]:
 
 
 def _passes(job: Job, outcome: Outcome) -> bool:
-    return outcome.right(job) and outcome.place_right(job) and not (job.expected == HEALTHY and outcome.loud)
+    return outcome.right(job) and outcome.place_right(job) and not _nagged(job, outcome)
+
+
+def _nagged(job: Job, outcome: Outcome) -> tuple[str, ...]:
+    """What a healthy job is told beyond its answer."""
+    return tuple(cause for cause in outcome.loud if cause != job.answer) if job.expected == HEALTHY else ()
 
 
 def _fresh(folder: Path) -> Path:
@@ -169,9 +181,9 @@ def test_the_place_is_right_wherever_there_is_one(outcomes):
 
 def test_a_healthy_job_is_not_nagged(outcomes):
     healthy = [job for job in RUNNABLE if job.expected == HEALTHY]
-    loud = {job.script.stem: outcomes(job)[0].loud for job in healthy if outcomes(job)[0].loud}
+    nagged = {job.script.stem: _nagged(job, outcomes(job)[0]) for job in healthy}
     assert len(healthy) >= 5
-    assert not loud
+    assert not any(nagged.values()), nagged
 
 
 def test_every_cause_is_planted_or_has_a_reason_not_to_be():
@@ -199,7 +211,7 @@ def _row(job: Job, outcome: Outcome, runs: int) -> tuple[str, ...]:
     notes = [*([] if _passes(job, outcome) else ["WRONG"]), *(["second run"] if runs > 1 else [])]
     return (
         job.script.stem,
-        job.expected,
+        job.answer,
         outcome.verdict if outcome.verdict == HEALTHY else outcome.found,
         f":{job.line}" if job.line else "-",
         f":{outcome.line}" if outcome.line else "-",

@@ -12,7 +12,7 @@ import simplejpeg
 import soundfile
 from PIL import Image
 
-from hotlap.data import decode_image
+from hotlap.data import decode_audio, decode_image
 from hotlap.data.decode import decode_fields, default_decoders, needs_threads
 from hotlap.data.decode_audio import Audio, cut, duration_of, plain_wav
 from hotlap.data.decode_image import Picture
@@ -40,6 +40,8 @@ def sound(frames: int, channels: int, subtype: str, form: str = "WAV") -> bytes:
         ("WAV", "PCM_U8", False),
         ("WAV", "ULAW", False),
         ("FLAC", "PCM_16", False),
+        ("FLAC", "PCM_24", False),
+        ("FLAC", "PCM_S8", False),
         ("OGG", "VORBIS", False),
     ],
 )
@@ -50,6 +52,34 @@ def test_sounds_are_what_soundfile_says_bit_for_bit(form, subtype, is_plain, cha
     assert (plain_wav(memoryview(content)) is not None) == is_plain
     assert got.dtype == np.float32 and got.shape == wanted.shape and np.array_equal(got, wanted)
     assert got.flags.writeable and duration_of(memoryview(content)) == pytest.approx(1001 / 16000)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "PCM_S8"])
+def test_flac_is_decoded_quickly_and_by_soundfile_where_that_is_not_possible(monkeypatch, subtype):
+    content = memoryview(sound(5000, 2, subtype, "FLAC"))
+    quick = decode_audio._by_dr_flac(content)
+    assert quick is not None and quick.rate == 16000 and quick.samples.shape == (5000, 2)
+    both = Audio()(content)
+    unknown = bytearray(content)  # as streams are written: the length is 0
+    unknown[21] &= 0xF0
+    unknown[22:26] = bytes(4)
+    assert decode_audio._by_dr_flac(memoryview(unknown)) is None
+    monkeypatch.setitem(sys.modules, "miniaudio", None)
+    assert decode_audio._by_dr_flac(content) is None and np.array_equal(Audio()(content), both)
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "head"])
+def test_damaged_flac_is_told_and_not_passed_on(damage):
+    content = bytearray(sound(40_000, 1, "PCM_16", "FLAC"))
+    if damage == "torn":
+        del content[len(content) // 2 :]
+    elif damage == "flipped":
+        content[len(content) // 2] ^= 0x40
+    else:
+        content[4:30] = bytes(26)
+    assert decode_audio._by_dr_flac(memoryview(content)) is None
+    with pytest.raises(HotlapError, match=r"the file is damaged|copy the file again"):
+        Audio()(memoryview(content))
 
 
 def test_chunks_before_the_samples_are_passed_over():

@@ -1,9 +1,14 @@
-"""Sound to float32: plain WAV straight from the mapped bytes, everything else by soundfile, which releases the GIL."""
+"""Sound to float32: plain WAV straight from the mapped bytes, FLAC by dr_flac if miniaudio is there, else by soundfile.
+
+Both decoders release the GIL. dr_flac takes half the time of the libFLAC that soundfile brings, for the same samples.
+"""
 
 from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +18,14 @@ from hotlap.data.samples import SampleError
 
 Array = np.ndarray[Any, Any]
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_FLAC_HEAD = 26  # bytes up to the number of frames
+_EXACT_BITS = 24  # that a float32 holds
 _SCALES = {"<i2": np.float32(2.0**-15), "<i4": np.float32(2.0**-31)}
 
 
 @dataclass(frozen=True)
 class Plain:
-    """The samples of a WAV file as they lie in memory: shape (frames,) or (frames, channels)."""
+    """Samples as the file has them, not scaled yet: shape (frames,) or (frames, channels)."""
 
     rate: int
     samples: Array
@@ -36,7 +43,7 @@ class Audio:
 
     def undecoded(self, content: memoryview) -> Array:
         """The samples as they lie in a plain WAV file, to be written elsewhere by `write_float`; else decoded."""
-        plain = plain_wav(content)
+        plain = plain_wav(content) or _by_dr_flac(content)
         rate, samples = (plain.rate, plain.samples) if plain else _by_soundfile(content)
         if self.sample_rate is not None and rate != self.sample_rate:
             what = f"the sound has {rate} samples a second, not {self.sample_rate}."
@@ -115,8 +122,37 @@ def _scale(samples: Array) -> np.float32:
     return _SCALES.get(samples.dtype.str, np.float32(1.0))
 
 
+def _by_dr_flac(content: memoryview) -> Plain | None:
+    """None where soundfile must do it: another kind of file, one that does not tell its length, damage."""
+    if len(content) < _FLAC_HEAD or bytes(content[:4]) != b"fLaC":
+        return None
+    facts = int.from_bytes(
+        content[18:_FLAC_HEAD], "big"
+    )  # 20 bits rate, 3 channels, 5 bits of a sample, 36 frames
+    rate, channels, bits, frames = (
+        facts >> 44,
+        (facts >> 41 & 7) + 1,
+        (facts >> 36 & 31) + 1,
+        facts & (1 << 36) - 1,
+    )
+    try:
+        import miniaudio
+    except ImportError:
+        return None
+    if not frames or bits > _EXACT_BITS:
+        return None
+    dtype, read = ("<i2", miniaudio.flac_read_s16) if bits == 16 else ("<i4", miniaudio.flac_read_s32)
+    try:
+        samples = np.frombuffer(read(bytes(content)).samples, dtype)
+    except miniaudio.DecodeError:
+        return None
+    if len(samples) != frames * channels:
+        return None
+    return Plain(rate, samples if channels == 1 else samples.reshape(frames, channels))
+
+
 def _by_soundfile(content: memoryview) -> tuple[int, Array]:
-    with _opened(content) as file:
+    with _opened(content) as file, _damage_told():
         samples: Array = file.read(dtype="float32")
         if len(samples) < file.frames:
             what = f"the sound is cut off: {len(samples)} of {file.frames} frames are there."
@@ -131,8 +167,16 @@ def _opened(content: memoryview) -> Any:
         raise SampleError(
             "this sound is no plain WAV, and soundfile is not installed.", "pip install 'hotlap[data]'"
         ) from None
-    try:
+    with _damage_told():
         return soundfile.SoundFile(io.BytesIO(content))
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    import soundfile
+
+    try:
+        yield
     except soundfile.LibsndfileError as error:
         raise SampleError(
             f"the sound cannot be decoded: {error.error_string}", "the file is damaged: copy it again"

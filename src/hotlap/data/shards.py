@@ -25,6 +25,7 @@ from hotlap.data.decode_audio import Audio, write_float
 from hotlap.data.formats import format_named, format_of
 from hotlap.data.samples import SampleError, restore
 from hotlap.data.sealed import SEAL, Seal, read_seal
+from hotlap.data.spans import Spans, padded
 from hotlap.errors import UsageError
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader
 
@@ -60,6 +61,7 @@ class ShardDataset:
         self._template = self._seal.template if self._seal else None
         self._readers: OrderedDict[int, ShardReader] = OrderedDict()
         self._ends = list(itertools.accumulate(self._counts()))
+        self._starts = [0, *self._ends[:-1]]
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     def __len__(self) -> int:
@@ -77,25 +79,38 @@ class ShardDataset:
 
     def gather(self, indices: Sequence[int]) -> Fields:
         """A batch, one array for each field, of arrays that all have the same shape: one copy for each shard."""
-        shards, rows = self._places(indices)
         batch: Fields = {}
-        for shard in np.unique(shards):
-            own = np.flatnonzero(shards == shard)
-            part = self._reader(int(shard)).gather(cast(Sequence[int], rows[own]))
+        for shard, places, rows in self._by_shard(indices):
+            part = self._reader(shard).gather(cast(Sequence[int], rows))
             if part is None:
                 raise UsageError(
-                    f"{self._paths[int(shard)]} holds fields of several shapes, or no flat arrays.",
+                    f"{self._paths[shard]} holds fields of several shapes, or no flat arrays.",
                     "use data.padded or data.__getitems__, or pack arrays of one shape as flat",
                 )
-            if len(own) == len(rows):
+            if len(rows) == len(indices):
                 return part
             for name, values in part.items():
-                target = batch.setdefault(name, np.empty((len(rows), *values.shape[1:]), values.dtype))
-                target[own] = values
+                target = batch.setdefault(name, np.empty((len(indices), *values.shape[1:]), values.dtype))
+                target[places] = values
         return batch
 
     def padded(self, indices: Sequence[int], value: float = 0) -> dict[str, tuple[Array, Array]]:
         """A batch of arrays or sounds of several lengths: each field padded to its longest, and the lengths."""
+        return self._at_once(indices, value) or self._one_by_one(indices, value)
+
+    def _at_once(self, indices: Sequence[int], value: float) -> dict[str, tuple[Array, Array]]:
+        """Of sequences that lie in memory and are about as long as each other; nothing where one is of another kind."""
+        parts: dict[str, list[tuple[Spans, Array]]] = {}
+        for shard, places, rows in self._by_shard(indices):
+            found = self._reader(shard).spans(cast(Sequence[int], rows))
+            if not found or (parts and found.keys() != parts.keys()):
+                return {}
+            for name, spans in found.items():
+                parts.setdefault(name, []).append((spans, places))
+        batch = {name: padded(each, value) for name, each in parts.items()}
+        return {name: each for name, each in batch.items() if each} if all(batch.values()) else {}
+
+    def _one_by_one(self, indices: Sequence[int], value: float) -> dict[str, tuple[Array, Array]]:
         raw = [self._reader(shard).view(row) for shard, row in map(self._place, indices)]
         batch = {}
         for field, first in raw[0].items():
@@ -145,15 +160,22 @@ class ShardDataset:
         shard = bisect.bisect_right(self._ends, at)
         return shard, at - (self._ends[shard - 1] if shard else 0)
 
-    def _places(self, indices: Sequence[int]) -> tuple[Array, Array]:
-        """Shard and row of many samples."""
+    def _by_shard(self, indices: Sequence[int]) -> list[tuple[int, Array, Array]]:
+        """Shard, places in the batch and rows in the shard of many samples."""
         at = np.asarray(indices, dtype=np.int64)
-        at = np.where(at < 0, at + len(self), at)
-        if at.size and not 0 <= at.min() <= at.max() < len(self):
-            raise IndexError(f"there is no sample {at.min()} or {at.max()}: the shards hold {len(self)}")
+        if not at.size:
+            return []
+        if at.min() < 0:
+            at = np.where(at < 0, at + len(self), at)
+        low, high = int(at.min()), int(at.max())
+        if low < 0 or high >= len(self):
+            raise IndexError(f"there is no sample {low} or {high}: the shards hold {len(self)}")
+        first, last = bisect.bisect_right(self._ends, low), bisect.bisect_right(self._ends, high)
+        if first == last:
+            return [(first, np.arange(len(at)), at - self._starts[first])]
         shards = np.searchsorted(self._ends, at, side="right")
-        starts = np.asarray([0, *self._ends[:-1]], dtype=np.int64)
-        return shards, at - starts[shards]
+        places = [(int(shard), np.flatnonzero(shards == shard)) for shard in np.unique(shards)]
+        return [(shard, own, at[own] - self._starts[shard]) for shard, own in places]
 
     def _raw(self, shard: int, row: int) -> Fields:
         return self._reader(shard).read(row)

@@ -62,6 +62,10 @@ class ShardReader(ABC):
         """The samples stacked, one array for each field, where the format can do that without a loop; else None."""
         return None
 
+    def spans(self, positions: Sequence[int]) -> dict[str, Any] | None:
+        """Where sequences lie (`hotlap.data.spans.Spans` by field), where all fields are plain values; else None."""
+        return None
+
 
 class ShardFormat(ABC):
     """One format. The module's docstring is its card."""

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from hotlap.data.arrayfile import Array, read_arrays, write_arrays
 from hotlap.data.columns import Column, Rows, build_column, decoded, value_at, view_at
+from hotlap.data.recycle import Recycler
 from hotlap.data.samples import SampleError
+from hotlap.data.spans import Spans
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
 
 
@@ -76,6 +78,7 @@ class FlatReader(ShardReader):
             }
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise SampleError(f"{path} is damaged: {error}.", "pack it again") from None
+        self._spare = Recycler()
         self._keys = _Keys(self._columns.pop("")) if self._columns else ()
 
     @property
@@ -92,7 +95,21 @@ class FlatReader(ShardReader):
         if any(each is None for each in self._fixed.values()):
             return None
         wanted = np.asarray(positions)
-        return {name: each.take(wanted, axis=0) for name, each in self._fixed.items() if each is not None}
+        return {name: self._taken(each, wanted) for name, each in self._fixed.items() if each is not None}
+
+    def _taken(self, rows: Array, wanted: Array) -> Array:
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < len(rows):
+            raise IndexError(f"there is no row {wanted.min()} or {wanted.max()}: the shard holds {len(rows)}")
+        target = self._spare.empty((len(wanted), *rows.shape[1:]), rows.dtype)
+        # Rows are known to be there: any other mode than "raise" writes straight into the target.
+        return rows.take(wanted, axis=0, out=target, mode="clip")
+
+    def spans(self, positions: Sequence[int]) -> dict[str, Spans] | None:
+        if any(each.kind == "bytes" for each in self._columns.values()):
+            return None
+        wanted = np.asarray(positions)
+        found = {name: _spans(each, wanted) for name, each in self._columns.items() if _is_sequence(each)}
+        return None if None in found.values() else cast(dict[str, Spans], found)
 
 
 class _Keys(Sequence[str]):
@@ -110,6 +127,20 @@ class _Keys(Sequence[str]):
         at = range(len(self))[index]
         start, end = self._column.offsets[at], self._column.offsets[at + 1]
         return decoded(self._column.values[start:end].tobytes(), "text")
+
+
+def _is_sequence(column: Column) -> bool:
+    return column.shapes is not None and column.shapes.shape[1] > 0
+
+
+def _spans(column: Column, wanted: Array) -> Spans | None:
+    """None where the steps of these sequences have several shapes."""
+    assert column.shapes is not None
+    shapes = column.shapes[wanted]
+    step = shapes[0, 1:]
+    if len(step) and (shapes[:, 1:] != step).any():
+        return None
+    return Spans(column.values, column.offsets[wanted], shapes[:, 0], tuple(step.tolist()))
 
 
 def _column(head: Mapping[str, Any], arrays: Sequence[Array]) -> Column:
