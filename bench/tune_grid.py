@@ -159,7 +159,8 @@ def tpe(case: Case) -> None:
         return done.figures.throughput if done.figures else 0.0
 
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-    study.optimize(objective, timeout=float(case.found.get("tune_s", case.budget_s)))
+    with case.bench.signals:
+        study.optimize(objective, timeout=float(case.found.get("tune_s", case.budget_s)))
     case.keep(tpe=study.best_trial.user_attrs["point"], tpe_trials=len(study.trials))
 
 
@@ -266,17 +267,19 @@ def main() -> None:
     out = Path(f"{options.out}-quick" if options.quick else options.out).resolve()
     print(host_line())
     until = time.monotonic() + options.minutes * 60
-    with Signals() as signals:
-        cases = [Case(name, out, signals, QUICK if options.quick else SPACES[name]) for name in names]
-        for case in cases:
-            if "grid" in wanted:
+    signals = Signals()
+    cases = [Case(name, out, signals, QUICK if options.quick else SPACES[name]) for name in names]
+    for case in cases:
+        if "grid" in wanted:
+            with signals:
                 grid(case, until)
-            for name, part in PARTS.items():
-                if "search" in wanted and name not in case.found:
-                    attempt(case, name, part)
-            if "final" in wanted:
+        for name, part in PARTS.items():
+            if "search" in wanted and name not in case.found:
+                attempt(case, name, part)
+        if "final" in wanted:
+            with signals:
                 final(case)
-        results = [show(case) for case in cases]
+    results = [show(case) for case in cases]
     show_predictions(cases)
     done = [each for each in results if each is not None]
     print(f"\ntarget, of {len(done)} jobs: {sum(close for close, *_ in done)} within {CLOSE:.0%}, "

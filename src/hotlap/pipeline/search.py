@@ -146,7 +146,8 @@ class Search:
                 self.ended = _SPENT if offered else _NOTHING_LEFT
                 return
             several = self.screening.suited(offered, self.plan, self.knobs, self.best)
-            if several and self.goal is Goal.SPEED:
+            # What promises most comes first: it is not kept waiting for those that can be switched while a job runs.
+            if offered[0] in several and self.goal is Goal.SPEED:
                 self._screen(several)
             else:
                 self._try(offered[0])

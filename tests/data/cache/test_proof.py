@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from typing import Any
 
@@ -262,6 +263,21 @@ def test_items_that_depend_on_the_number_of_threads_are_refused(made):
         assert float(materialise(made(lambda index: values.sum() + index))[3]) == float(values.sum() + 3)
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_script_that_holds_signals_back_does_not_hold_its_children():
+    source, _ = source_of(TensorDataset(torch.arange(6.0)))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        asked = child.Child(source, 5)
+        asked.ask(proof.look, [0, 3], False)
+        asked.answer(120.0)
+        asked.process.terminate()
+        asked.process.join(child.ENDS_WITHIN_S)
+        assert asked.process.exitcode == -signal.SIGTERM
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        asked.end()
 
 
 def test_where_processes_are_spawned(monkeypatch):

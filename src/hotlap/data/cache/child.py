@@ -97,6 +97,8 @@ def call(subject: Any, seed: int, within_s: float, function: Callable[..., Any],
 def _serve(connection: Any, subject: Any, seed: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the script has set for itself
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     torch.set_num_threads(1)
     rng.seed(seed)
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
