@@ -321,6 +321,14 @@ def test_where_start_up_dominates_live_settings_share_a_process(searched):
     assert "screen" not in [kind for kind, _ in short.made]
 
 
+def test_what_promises_most_does_not_wait_for_settings_that_share_a_process(searched):
+    live = [offer("fused-optimizer", "fused", 0.4), WORKERS, offer("prefetch-factor", 4)]
+    world = World({"cache-dataset": 2.0})
+    searched(world, [*live, CACHE], seconds=30.0)
+    assert [kind for kind, _ in world.made[:2]] == ["trial", "trial"]
+    assert world.made[1][1] == {"cache-dataset": "memory"}
+
+
 def test_a_job_of_many_lengths_is_searched_by_tokens(searched):
     """By samples the same runs scatter by half, and no gain of 30 % could be told from that."""
     tuning, written = searched(World({"compile": 1.3}, tokens=True), [COMPILE, WORKERS])
