@@ -1,6 +1,6 @@
 """Sound to float32: plain WAV straight from the mapped bytes, FLAC by dr_flac if miniaudio is there, else by soundfile.
 
-Both decoders release the GIL. dr_flac takes half the time of the libFLAC that soundfile brings, for the same samples.
+Both decoders release the GIL. dr_flac is quicker than the libFLAC that soundfile brings, for the same samples.
 """
 
 from __future__ import annotations
@@ -126,15 +126,10 @@ def _by_dr_flac(content: memoryview) -> Plain | None:
     """None where soundfile must do it: another kind of file, one that does not tell its length, damage."""
     if len(content) < _FLAC_HEAD or bytes(content[:4]) != b"fLaC":
         return None
-    facts = int.from_bytes(
-        content[18:_FLAC_HEAD], "big"
-    )  # 20 bits rate, 3 channels, 5 bits of a sample, 36 frames
-    rate, channels, bits, frames = (
-        facts >> 44,
-        (facts >> 41 & 7) + 1,
-        (facts >> 36 & 31) + 1,
-        facts & (1 << 36) - 1,
-    )
+    # 20 bits of rate, 3 of channels, 5 of the bits of a sample, 36 of frames
+    facts = int.from_bytes(content[18:_FLAC_HEAD], "big")
+    rate, channels = facts >> 44, (facts >> 41 & 7) + 1
+    bits, frames = (facts >> 36 & 31) + 1, facts & (1 << 36) - 1
     try:
         import miniaudio
     except ImportError:

@@ -1,4 +1,4 @@
-"""Memory for batches, used again once nobody else holds it: fresh pages cost as much as the copy into them."""
+"""Memory for batches, used again once nobody else holds it: fresh pages have to be found and cleared."""
 
 from __future__ import annotations
 
