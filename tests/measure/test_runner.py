@@ -10,7 +10,8 @@ from hotlap.facts.counting import alike
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status
 from hotlap.facts.verdict import Sameness
-from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
+from hotlap.judge.guard import LEAST_SEEDS, bitwise, close, first_difference
+from hotlap.launch.warm import Warmth
 from hotlap.measure.runner import steady_since
 
 GUARD_STEPS = 12
@@ -107,3 +108,51 @@ def test_a_job_of_many_lengths_is_counted_by_tokens_and_by_samples_beside_a_cut(
     assert cut.figures.counts == "samples"
     (before,), (after,) = alike([plain], [cut.figures])
     assert after.throughput > 1.3 * before.throughput
+
+
+@pytest.fixture
+def warm(bench, tmp_path):
+    """`warm(script, *arguments)`: a bench whose runs are forked once it is known what they import."""
+    warmths = []
+
+    def make(*words, **more):
+        plain = bench(*words, **more)
+        plain.folder.mkdir(parents=True, exist_ok=True)
+        warmths.append(Warmth(plain.job, plain.folder))
+        return replace(plain, warmth=warmths[-1])
+
+    yield make
+    for each in warmths:
+        each.close()
+
+
+def test_a_forked_run_computes_what_a_started_one_does(warm):
+    """Bit by bit; and it trains as well."""
+    mine = warm("small.py")
+    assert mine.trial(1, Plan())[0].status is Status.DONE
+    begun = mine.begin(2, Plan())
+    assert begun.started.warm
+    trial, seen = begun.concluded(begun.started.wait(mine.signals))
+    assert trial.status is Status.DONE, trial.reason
+    assert seen[0].steady_steps >= 30
+    forked, started = witness(mine, "w1"), witness(replace(mine, warmth=None), "w2")
+    assert first_difference(started, forked) == ""
+
+
+def test_a_job_that_cannot_be_forked_is_started_as_ever(warm):
+    mine = warm("small.py", "unforked")
+    trials = [mine.trial(number, Plan())[0] for number in (1, 2, 3)]
+    assert [each.status for each in trials] == [Status.DONE] * 3, trials[1].reason
+    last = mine.begin(4, Plan())
+    assert not last.started.warm  # it has learnt
+    last.started.abandon()
+    other = warm("small.py", "unforked")
+    assert witness(other, "w1").steps == witness(other, "w2").steps == GUARD_STEPS
+
+
+def test_what_fails_in_either_way_is_no_fault_of_forking(warm):
+    mine = warm("small.py", "dies", steps=1000)
+    assert [mine.trial(number, Plan())[0].status for number in (1, 2)] == [Status.DEAD] * 2
+    begun = mine.begin(3, Plan())
+    assert begun.started.warm
+    begun.started.abandon()

@@ -46,6 +46,14 @@ def rule_simpler(gain: Gain | None, tie: float = LEAST) -> Ruling:
     return Ruling.DROP if gain.interval.high < 0.0 else Ruling.UNDECIDED
 
 
+def rule_shown(gain: Gain | None, least: float = LEAST) -> Ruling:
+    """Of a challenger that blocks of steps within one process have surely shown to be better: here he must only be so
+    again, without a doubt of its own."""
+    if gain is not None and gain.value >= least:
+        return Ruling.KEEP
+    return rule(gain, least)
+
+
 def beats(gain: Gain | None) -> bool:
     """Whether a plan is better than the script as it is by more than the noise."""
     return gain is not None and gain.interval.low > 0.0

@@ -14,7 +14,7 @@ from typing import Any
 from hotlap import integrations
 from hotlap.discover import units
 from hotlap.launch.doorman import Doorman
-from hotlap.launch.environment import FOLDER, ORIGIN, PHASES, PLAN, TAPS, WATCH, WITNESS
+from hotlap.launch.environment import FOLDER, IMPORTS, ORIGIN, PHASES, PLAN, TAPS, WATCH, WITNESS
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
@@ -28,6 +28,10 @@ def attach_when_torch_comes() -> None:
     if not folder.is_dir():
         return  # a process that outlived its run
     _report(folder, torch=False)
+    if os.environ.get(IMPORTS):
+        from hotlap.launch.imports import ImportRegister
+
+        ImportRegister(Path(os.environ.pop(IMPORTS))).install()
     arrival = _Arrival(folder, origin)
     doorman = Doorman()
     doorman.expect("torch", arrival.torch_came)

@@ -70,8 +70,8 @@ def _looks_like_python(path: Path) -> bool:
 
 def _refuse_isolated(argv: Sequence[str]) -> None:
     """`python -I`, `-E` and `-S` keep the probe out; the job would run, but unseen."""
-    python = next((at for at, word in enumerate(argv) if _is_python(word) or word.endswith(".py")), len(argv))
-    flags = iter(argv[python + 1 :] if python < len(argv) and _is_python(argv[python]) else ())
+    python = next((at for at, word in enumerate(argv) if is_python(word) or word.endswith(".py")), len(argv))
+    flags = iter(argv[python + 1 :] if python < len(argv) and is_python(argv[python]) else ())
     for word in flags:
         if word in _FLAGS_WITH_VALUE:
             next(flags, None)
@@ -88,13 +88,13 @@ def _refuse_isolated(argv: Sequence[str]) -> None:
                 )
 
 
-def _is_python(word: str) -> bool:
+def is_python(word: str) -> bool:
     return _PYTHON.fullmatch(Path(word).name) is not None
 
 
 def script_of(argv: Sequence[str]) -> str:
     """The word that says what is trained: a script, a module, or else the command itself."""
-    words = list(argv[1:] if _is_python(argv[0]) else argv)
+    words = list(argv[1:] if is_python(argv[0]) else argv)
     script = next((word for word in words if word.endswith(".py")), None)
     if script is None and "-m" in words[:-1]:
         return words[words.index("-m") + 1]

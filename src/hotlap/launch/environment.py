@@ -14,6 +14,8 @@ PLAN = "HOTLAP_PLAN"  # the plan that the children fit, as the parent has checke
 TAPS = "HOTLAP_TAPS"  # "off": nothing is recorded, a plan is only applied
 WATCH = "HOTLAP_WATCH"  # the module whose `install(folder)` puts monitors beside the script; it lives in a layer above
 WITNESS = "HOTLAP_WITNESS"  # "steps:seed": what the first steps compute is written down, nothing is timed
+IMPORTS = "HOTLAP_IMPORTS"  # the file for what the job imports; its next runs may begin with that
+WARM = "HOTLAP_WARM"  # the socket of a process that imports that, and forks where the script would begin
 _SITE = Path(__file__).parent / "site"
 
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
@@ -62,9 +62,21 @@ def run_job(
     return running.outcome()
 
 
-def _start(
-    job: Job, environment: Mapping[str, str], signals: Signals, streams: tuple[Any, Any]
-) -> subprocess.Popen[bytes]:
+class Child(Protocol):
+    """A started process, as subprocess has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int) -> None: ...
+
+
+def cold(job: Job, environment: Mapping[str, str], signals: Signals, streams: tuple[Any, Any]) -> Child:
+    """Start the job as a shell would."""
     try:
         return subprocess.Popen(
             job.argv,
@@ -99,9 +111,10 @@ class Running:
         on_tick: Callable[[int], bool],
         signals: Signals,
         streams: tuple[Any, Any],
+        start: Callable[..., Child] = cold,
     ) -> None:
         self.started = time.perf_counter_ns()
-        self.child = _start(job, environment, signals, streams)
+        self.child = start(job, environment, signals, streams)
         self.on_tick = on_tick
         self.interrupts = 0
         self._ended: int | None = None

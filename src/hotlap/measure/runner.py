@@ -24,7 +24,8 @@ from hotlap.launch.environment import ORIGIN, WITNESS, child_environment
 from hotlap.launch.looks import LookRecord
 from hotlap.launch.observe import Observer
 from hotlap.launch.planned import pass_plan, records_of
-from hotlap.launch.process import TICK_S, Outcome, Running, Signals
+from hotlap.launch.process import TICK_S, Outcome, Running, Signals, cold
+from hotlap.launch.warm import WarmChild, Warmth
 from hotlap.measure.patience import Watch, status_of
 from hotlap.seams.plan_file import write_plan
 from hotlap.stats.steady import steady_from
@@ -34,6 +35,7 @@ TRIALS = "trials"
 DISTURBED = 0.5  # cores in use by others: such a trial is repeated
 LEAST_S = 1.0  # of steady steps: many short ones scatter less than few
 FEW = (20, 20.0)  # steps of a second or more, and their seconds: all that were asked for would take minutes
+_FAILED = (Status.DEAD, Status.HUNG, Status.STEPLESS)
 _COMPILED = "compiled"  # where the trials of one search share what the compiler has built
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -61,13 +63,19 @@ class Bench:
     options: Mapping[str, Any] = field(default_factory=dict)
     counts: str = ""  # what the throughput of every trial is in; empty: what is steadiest in it
     shortening: frozenset[str] = frozenset()  # knobs beside which tokens are not counted
+    warmth: Warmth | None = None  # starts runs with their libraries imported
 
     def trial(
         self, number: int, plan: Plan, phases: Sequence[str] = ()
     ) -> tuple[Trial, tuple[Timeline, ...]]:
         """One trial and its timelines. A job that dies or hangs is a result. `phases` follow the measured window."""
         attempt = self.begin(number, plan, phases)
-        return attempt.concluded(attempt.started.wait(self.signals))
+        trial, seen = attempt.concluded(attempt.started.wait(self.signals))
+        if trial.status not in _FAILED or not attempt.started.warm:
+            return trial, seen
+        again, seen = replace(self, warmth=None).trial(number, plan, phases)
+        self._learn(again.status is Status.DONE)
+        return again, seen
 
     def begin(
         self, number: int, plan: Plan, phases: Sequence[str] = (), *, least_s: float = LEAST_S
@@ -101,11 +109,21 @@ class Bench:
         folder = self._fresh(name)
         watch = self._watch(folder, None)
         passed = pass_plan(_probe(folder), plan, options=self.options)
-        outcome = self._start(folder, passed, watch, witness=f"{steps}:{seed}").wait(self.signals)
+        run = self._start(folder, passed, watch, witness=f"{steps}:{seed}")
+        outcome = run.wait(self.signals)
         found = sorted(_probe(folder).glob("*.witness.json"))
         seen: Witness | None = codec.read_json(found[0], Witness) if found else None
         runfolder.remove_probe_files(folder)
+        if seen is None and not outcome.interrupted and run.warm:
+            seen, interrupted = replace(self, warmth=None).witness(name, plan, steps, seed)
+            self._learn(seen is not None)
+            return seen, interrupted
         return seen, outcome.interrupted
+
+    def _learn(self, trained: bool) -> None:
+        """A job that trains when it is started as ever, and not when it is forked, is not forked any more."""
+        if self.warmth is not None and trained:
+            self.warmth.cool()
 
     def _watch(self, folder: Path, steps: int | None, least_s: float = LEAST_S) -> Watch:
         observer = Observer(_probe(folder), steps, steady_from, self.progress, least_s=least_s, few=FEW)
@@ -118,7 +136,8 @@ class Bench:
         environment[WITNESS] = witness
         environment.setdefault(_COMPILER_CACHE, str(self.folder / _COMPILED))
         with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
-            running = Running(self.job, environment, watch.tick, self.signals, (out, err))
+            start = self.warmth.start if self.warmth is not None else cold
+            running = Running(self.job, environment, watch.tick, self.signals, (out, err), start)
         return Started(running, int(environment[ORIGIN]), watch)
 
     def _fresh(self, name: object) -> Path:
@@ -137,6 +156,10 @@ class Started:
     running: Running
     origin: int
     watch: Watch
+
+    @property
+    def warm(self) -> bool:
+        return isinstance(self.running.child, WarmChild)
 
     def wait(self, signals: Signals) -> Outcome:
         """Until it has ended."""

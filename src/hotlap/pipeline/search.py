@@ -15,22 +15,24 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
-from hotlap.judge.gain import LEAST, break_even, gain_of, rule, rule_simpler
+from hotlap.judge.gain import LEAST, break_even, gain_of, rule, rule_shown, rule_simpler
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of
 from hotlap.measure.ledger import Ledger, Ruled, key_of
 from hotlap.measure.runner import Bench
 from hotlap.pipeline.concluding import conclude, write_plan_of
 from hotlap.pipeline.guarding import GuardRuns
-from hotlap.pipeline.screening import Screening
+from hotlap.pipeline.screening import Screening, together
 from hotlap.ports.knob import Knob
 from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
 
 _ROUNDS = 4  # of a duel at most
 _SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
-_PHASES = ("ops",)  # after the first window: which operators there are decides what knobs have to offer
-# Also what the loader brings with other numbers of workers and with free input: it takes as long as a trial or two, and
-# spares more than that where the budget would have had them tried.
-_THOROUGH_PHASES, _THOROUGH_FROM_S = (*_PHASES, "ceiling"), 240.0
+# After the first window: which operators there are decides what knobs have to offer, and what a step takes whose input
+# is free what any cache can bring.
+_PHASES = ("ops", "free")
+# Also what the loader brings with other numbers of workers: it takes as long as a trial or two, and spares more than
+# that where the budget would have had them tried.
+_THOROUGH_PHASES, _THOROUGH_FROM_S = ("ops", "ceiling"), 240.0
 _ROUND = 2  # trials of a duel at the least
 _CONCLUSION = 4  # trials that the proof of a plan takes
 INTERRUPTED = "interrupted: the best so far is kept"
@@ -146,8 +148,9 @@ class Search:
                 self.ended = _SPENT if offered else _NOTHING_LEFT
                 return
             several = self.screening.suited(offered, self.plan, self.knobs, self.best)
-            # What promises most comes first: it is not kept waiting for those that can be switched while a job runs.
-            if offered[0] in several and self.goal is Goal.SPEED:
+            # What was predicted to bring most is not kept waiting for those that can be switched while a job runs.
+            first = offered[0] in several or offered[0].predicted is None
+            if several and first and self.goal is Goal.SPEED:
                 self._screen(several)
             else:
                 self._try(offered[0])
@@ -168,13 +171,42 @@ class Search:
                 self.tried[each.key] = each.promise
                 reason = f"it cannot act: {cannot}" if cannot else _slower(gain)
                 self._rule(each, Ruling.DROP, gain, None, reason, live=True)
+        group = self.screening.winners(several, self.plan, self.knobs)
+        if len(group) > 1:
+            self._try_together(group)
+        elif group:
+            self._try(group[0], rule_shown)
+
+    def _try_together(self, group: list[Candidate]) -> None:
+        """What blocks have shown to pay, in one plan: a round in fresh processes and one answer of the guard for all.
+        Where that does not hold, each is tried by itself."""
+        challenger = together(self.plan, group, self.knobs)
+        held = self.duel(self.plan, challenger, _ROUNDS, rule_shown)
+        acting = held.last is not None and all(each.knob in held.last.stood for each in group)
+        better = acting and held.failed is None and rule_shown(self.gain(held)) is Ruling.KEEP
+        if not better or self._too_large(held.last):
+            self._part()
+            return
+        guarded = self.guard.ask(challenger, held.last)
+        if guarded.sameness is not Sameness.SAME:
+            self._part()
+            return
+        gains = [self.screening.gains[each.key] for each in group]
+        self._stand_on(challenger, held)
+        for each, gain in zip(group, gains, strict=True):
+            self.tried[each.key] = each.promise
+            self._rule(each, Ruling.KEEP, gain, guarded, "", live=True)
+
+    def _part(self) -> None:
+        self.screening.apart = True
+        self.said.note("together they do not hold: one by one")
 
     # -- one candidate -----------------------------------------------------------------------------------------
 
-    def _try(self, candidate: Candidate) -> None:
+    def _try(self, candidate: Candidate, judge: Callable[[Gain | None], Ruling] = rule) -> None:
         self.tried[candidate.key] = candidate.promise
         challenger = composed(self.plan, candidate, self.knobs)
-        judge = rule_simpler if simpler(candidate, self.plan, self.knobs) else rule
+        judge = rule_simpler if simpler(candidate, self.plan, self.knobs) else judge
         held = self.duel(self.plan, challenger, _ROUNDS, judge)
         cannot = self._cannot(candidate, held)
         if cannot:
@@ -220,8 +252,12 @@ class Search:
         last = held.last
         before, after = self.best.figures if self.best else None, last.figures if last else None
         paid = break_even(before, after, self.ledger.compile_s(plan)) if before and after else None
-        self.plan, self.best, self.seen = plan, last, _with_operators(held.seen, self.seen)
+        self._stand_on(plan, held)
         self._rule(candidate, Ruling.KEEP, gain, guarded, "", paid=paid, memory=held.memory)
+
+    def _stand_on(self, plan: Plan, held: Duel) -> None:
+        """The plan is the incumbent from now on."""
+        self.plan, self.best, self.seen = plan, held.last, _with_operators(held.seen, self.seen)
         self.screening.forget()
         write_plan_of(self)
 

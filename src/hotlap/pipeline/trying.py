@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hotlap.facts.verdict import Tuning
 from hotlap.launch import runfolder
 from hotlap.launch.host import inspect_host
 from hotlap.launch.process import Signals
+from hotlap.launch.warm import Warmth
 from hotlap.measure.contest import LEAST_ROUNDS, Variant, contest
 from hotlap.measure.heat import possible
 from hotlap.measure.ledger import Ledger
@@ -49,7 +51,7 @@ def tune(
     host = inspect_host(measure=True)
     codec.write_json(folder / "job.json", job)
     codec.write_json(folder / "host.json", host)
-    with Signals() as signals:
+    with Signals() as signals, closing(Warmth(job, folder)) as warmth:
         bounds = {key: sorted(each.value for each in wish.allowed) for key in knobs}
         bench = Bench(
             job,
@@ -60,6 +62,7 @@ def tune(
             progress,
             options={BOUNDS: bounds},
             shortening=shortening(knobs),
+            warmth=warmth,
         )
         search = Search(bench, Ledger(folder, job), host, knobs, wish, budget, said)
         return folder, search.run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 from pathlib import Path
+from typing import ClassVar
 
 NEVER = (1 << 62) - 1
 _NAME = "control"
@@ -19,6 +20,12 @@ _ACCUMULATION_AT_MOST = (
 
 class WindowDone(SystemExit):
     """Ends the script like `sys.exit(0)`: `finally` blocks and context managers run, no traceback is printed."""
+
+    raised: ClassVar[bool] = False
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        type(self).raised = True
 
 
 def create(folder: Path) -> None:

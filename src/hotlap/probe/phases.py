@@ -13,7 +13,8 @@ from hotlap.probe.marks import STEP_MARK
 from hotlap.probe.rehearsal import RehearsalPhase, numbers_of_workers
 from hotlap.probe.session import Session, now
 
-OPS, CEILING = "ops", "ceiling"
+OPS, CEILING, FREE = "ops", "ceiling", "free"
+_BRIEF = 3  # times shorter: free input by itself, where a search waits for it
 _OPS_STEPS = 3  # a trace grows by megabytes a step, and steady steps are alike
 _MOST_TRACE_BYTES = 64 << 20
 _LEAST_CEILING_STEPS = 28  # of long steps; of short ones as many as the job's observer says
@@ -83,16 +84,17 @@ class OperatorPhase:
 class CeilingPhase:
     """Steps on one batch that is handed out again and again: what a step takes when its input costs nothing."""
 
-    def __init__(self, session: Session, feed: Feed) -> None:
+    def __init__(self, session: Session, feed: Feed, *, brief: bool = False) -> None:
         self._session = session
         self._feed = feed
+        self._shorter = _BRIEF if brief else 1
         self._ended_at = 0
         self._walls: list[int] = []
         self._settled = False
 
     @property
     def steps(self) -> int:
-        return max(_LEAST_CEILING_STEPS, self._session.control.phase)
+        return max(_LEAST_CEILING_STEPS, self._session.control.phase // self._shorter)
 
     def begin(self) -> None:
         self._feed.replays = True
@@ -140,6 +142,8 @@ def phases(session: Session, feed: Feed, names: list[str]) -> list[AnyPhase]:
     if CEILING in names:
         found.append(CeilingPhase(session, feed))
         found += [RehearsalPhase(session, feed, workers) for workers in numbers_of_workers()]
+    elif FREE in names:
+        found.append(CeilingPhase(session, feed, brief=True))
     if OPS in names:
         found.append(OperatorPhase(session, feed))
     return found

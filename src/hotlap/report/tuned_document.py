@@ -104,12 +104,14 @@ def _ablation(view: View, say: Phrases) -> Section | None:
         for each in kept
         if each["break_even_steps"]
     ]
+    live = ", ".join(setting(each) for each in kept if each["live"])
+    turns = [say("tuned.live", settings=live)] if live else []
     return Section(
         "ablation",
         say("section.ablation"),
         (),
         Table(_columns(names, say), tuple(rows)),
-        (*paid, say("tuned.notes"), say("tuned.promise")),
+        (*paid, say("tuned.notes"), *turns, say("tuned.promise")),
     )
 
 

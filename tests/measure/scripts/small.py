@@ -1,7 +1,9 @@
 """A small model on random rows. What is planted to be wrong is named on the command line."""
 
+import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -24,6 +26,8 @@ class Forgetful(torch.optim.SGD):
         return super().step(closure)
 
 
+if "unforked" in wrong and "unforked" in Path(f"/proc/{os.getppid()}/cmdline").read_text():
+    raise RuntimeError("planted: not in a process that was forked from another of its kind")
 if "seeded" in wrong:
     torch.manual_seed(7)
 rows = torch.randn(256, 12)

@@ -29,9 +29,23 @@ def _run_hidden_sitecustomize() -> None:
         spec.loader.exec_module(module)
 
 
+def _wait_for_runs() -> None:
+    """Returns in a forked process that is to run the script; in no other, whatever happens here."""
+    try:
+        import socket
+
+        from hotlap.launch.warmed import wait_for_runs
+
+        wait_for_runs(socket.socket(fileno=int(os.environ["HOTLAP_WARM"])))
+    except BaseException:
+        os._exit(1)
+
+
 if os.environ.get("HOTLAP_PROBE"):
     try:
         _load_hotlap()
+        if os.environ.get("HOTLAP_WARM"):
+            _wait_for_runs()
         from hotlap.launch.bootstrap import attach_when_torch_comes
 
         attach_when_torch_comes()

@@ -1,0 +1,165 @@
+"""Starts the runs of one job with its libraries imported already, which is most of what a short run takes.
+
+The first run is started as ever and writes down what it imports. For the next ones a process of the job's own Python
+imports that, and forks where the script would begin. See docs/adr/0015.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from hotlap.facts.job import Job
+from hotlap.launch.command import is_python
+from hotlap.launch.environment import IMPORTS, WARM, child_environment
+from hotlap.launch.process import Child, Signals, cold
+from hotlap.launch.warmed import MOST_BYTES
+
+NAME = "imports.json"
+_PATIENCE_S = 60.0  # for importing: a disk may be slow
+_ANSWER_S = 10.0  # for a fork
+_POLL_S = 0.02
+_LOST = 1  # the exit code of a run that nobody was left to wait for
+
+Streams = tuple[IO[bytes], IO[bytes]]
+
+
+def possible(job: Job) -> bool:
+    """Of a launcher's own imports little is gained, and its exit is its own affair."""
+    return sys.platform == "linux" and hasattr(os, "pidfd_open") and is_python(job.argv[0])
+
+
+class Warmth:
+    """How runs of a job are started; `folder` keeps what it imports."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self._job = job
+        self._path = folder / NAME
+        self._forker: Forker | None = None
+        self._off = not possible(job)
+
+    def start(self, job: Job, environment: Mapping[str, str], signals: Signals, streams: Streams) -> Child:
+        """As `process.cold`; warm where that is possible by now."""
+        if job != self._job or self._off:
+            return cold(job, environment, signals, streams)
+        if not self._path.is_file():
+            return cold(job, {**environment, IMPORTS: str(self._path)}, signals, streams)
+        try:
+            self._forker = self._forker or Forker(job, self._path, signals)
+            return self._forker.run(environment, streams)
+        except (OSError, ValueError):
+            self.cool()
+            return cold(job, environment, signals, streams)
+
+    def cool(self) -> None:
+        """From now on all runs are started as ever."""
+        self._off = True
+        self.close()
+
+    def close(self) -> None:
+        if self._forker is not None:
+            self._forker.close()
+        self._forker = None
+
+
+class Forker:
+    """The process that has imported what the job imports."""
+
+    def __init__(self, job: Job, imports: Path, signals: Signals) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._base = {**child_environment(imports.parent), WARM: str(theirs.fileno())}
+        with theirs:
+            self._process = subprocess.Popen(
+                job.argv,
+                cwd=job.cwd,
+                env=self._base,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=signals.for_child,
+                pass_fds=[theirs.fileno()],
+            )
+        self._codes: dict[int, int] = {}
+        try:
+            self._send({"imports": json.loads(imports.read_text(encoding="utf-8"))})
+            if not self._receive(_PATIENCE_S).get("ready"):
+                raise OSError("torch is not among what the job imports")
+        except (OSError, ValueError):
+            self.close()
+            raise
+
+    def run(self, environment: Mapping[str, str], streams: Streams) -> WarmChild:
+        changed = {key: value for key, value in environment.items() if self._base.get(key) != value}
+        body = json.dumps({"environment": {**changed, WARM: ""}}).encode()
+        socket.send_fds(self._channel, [body], [stream.fileno() for stream in streams])
+        while "pid" not in (told := self._receive(_ANSWER_S)) or "code" in told:
+            self._note(told)
+        return WarmChild(told["pid"], self)
+
+    def code(self, pid: int) -> int | None:
+        """How the run has ended, as subprocess tells it; None while it goes on."""
+        try:
+            while pid not in self._codes:
+                self._note(self._receive(0.0))
+        except TimeoutError:
+            return None
+        except (OSError, ValueError):  # whoever waited for it is gone
+            return None if psutil.pid_exists(pid) else _LOST
+        return self._codes[pid]
+
+    def close(self) -> None:
+        """Runs that are under way go on."""
+        self._channel.close()
+        self._process.wait()
+
+    def _note(self, told: Mapping[str, Any]) -> None:
+        if "code" in told:
+            self._codes[told["pid"]] = told["code"]
+
+    def _send(self, facts: Mapping[str, Any]) -> None:
+        self._channel.send(json.dumps(facts).encode())
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        self._channel.settimeout(seconds)
+        try:
+            content = self._channel.recv(MOST_BYTES)
+        except BlockingIOError:
+            raise TimeoutError from None
+        finally:
+            self._channel.settimeout(None)
+        if not content:
+            raise ConnectionError("the process that forks has ended")
+        facts: dict[str, Any] = json.loads(content)
+        return facts
+
+
+class WarmChild:
+    """A forked run, with what is used of subprocess.Popen."""
+
+    def __init__(self, pid: int, forker: Forker) -> None:
+        self.pid = pid
+        self._forker = forker
+
+    def poll(self) -> int | None:
+        return self._forker.code(self.pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if until is not None and time.monotonic() > until:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            time.sleep(_POLL_S)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.Signals(number))
