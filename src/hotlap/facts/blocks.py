@@ -22,7 +22,7 @@ class Schedule:
     """
 
     plans: tuple[Mapping[str, Any], ...]
-    turns: int = 3
+    turns: int = 2
     block_s: float = 0.5
     least_steps: int = 12
     warm_steps: int = 12

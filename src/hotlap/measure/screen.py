@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 from hotlap.facts.blocks import NOT_LIVE, Block, Schedule
-from hotlap.facts.rates import SAMPLES, TOKENS
+from hotlap.facts.rates import TOKENS
 from hotlap.facts.timeline import Timeline
 from hotlap.stats.compare import Ratio, Scatter, pooled, repeated
+
+Name = TypeVar("Name", bound=Hashable)
 
 _SETTLING = 1 / 3  # of a block: workers start, queues fill, caches warm
 _LEAST_STEPS = 4
@@ -16,12 +19,13 @@ _USUAL = Scatter(0.02**2, 4)  # between blocks; see measure.duel.USUAL
 _LEAST_PAIRS = 2
 
 
-def ratios(
-    schedule: Schedule, blocks: Sequence[Block], seen: Timeline, counts: str = SAMPLES
-) -> dict[int, Ratio]:
-    """By number of the plan; one that was refused, or whose process died under it, is not there."""
+def pairs(schedule: Schedule, blocks: Sequence[Block], seen: Timeline, counts: str) -> dict[int, list[float]]:
+    """By number of the plan, the rate of each of its blocks over that of the incumbent's blocks beside it.
+
+    One that was refused, or whose process died under it, has none.
+    """
     rates = [_rate(block, seen, counts) for block in blocks]
-    pairs: dict[int, list[float]] = {number: [] for number in range(1, len(schedule.plans))}
+    found: dict[int, list[float]] = {number: [] for number in range(1, len(schedule.plans))}
     for index, block in enumerate(blocks):
         beside = [
             rate
@@ -31,10 +35,15 @@ def ratios(
         mine = rates[index]
         if block.plan and mine is not None and beside:
             usual = math.exp(sum(map(math.log, beside)) / len(beside))
-            pairs[block.plan].append(mine / usual)
-    several = {number: found for number, found in pairs.items() if len(found) >= _LEAST_PAIRS}
+            found[block.plan].append(mine / usual)
+    return found
+
+
+def ratios(found: Mapping[Name, Sequence[float]]) -> dict[Name, Ratio]:
+    """Of those that have several pairs; how much these scatter is told by all of them together."""
+    several = {name: each for name, each in found.items() if len(each) >= _LEAST_PAIRS}
     scatter = pooled(list(several.values()), _USUAL)
-    return {number: repeated(found, scatter) for number, found in several.items()} if scatter else {}
+    return {name: repeated(each, scatter) for name, each in several.items()} if scatter else {}
 
 
 def refusals(blocks: Sequence[Block]) -> Mapping[int, str]:

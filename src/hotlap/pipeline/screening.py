@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hotlap.facts.blocks import Schedule
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status, Trial
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import as_gain, rule
+from hotlap.judge.gain import LEAST, as_gain, rule
 from hotlap.measure.duel import InterruptedSearch, Told
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
-from hotlap.measure.screen import ratios, refusals
+from hotlap.measure.screen import pairs, ratios, refusals
 from hotlap.ports.knob import Knob
 from hotlap.ports.target import Seam
 from hotlap.propose.search import Candidate, Key, composed
 
 _MOST = 6  # candidates for one process
 _ROUND = 2  # trials in which a candidate would meet the incumbent in processes of their own
-_BLOCK_S, _LOADER_BLOCK_S = 0.25, 0.5  # workers must start, and their queues fill
+_BLOCK_S, _LOADER_BLOCK_S = 0.12, 0.5  # workers must start, and their queues fill
+_BLOCKS_S = 6.0  # of all blocks, where steps are short
+_LEAST_TURNS, _MOST_TURNS = 2, 6
 
 
 @dataclass
@@ -29,28 +31,41 @@ class Screening:
 
     gains: dict[Key, Gain] = field(default_factory=dict)
     refused: dict[Key, str] = field(default_factory=dict)
+    pairs: dict[Key, list[float]] = field(default_factory=dict)
     asked: set[Key] = field(default_factory=set)
     apart: bool = False  # what seemed to go together did not
 
     def forget(self) -> None:
         """Another incumbent stands: what was measured beside the old one is no longer known."""
         self.gains.clear()
+        self.pairs.clear()
         self.refused.clear()
         self.asked.clear()
 
     def suited(
         self, offered: Sequence[Candidate], plan: Plan, knobs: Mapping[str, Knob], last: Trial | None
     ) -> list[Candidate]:
-        """Candidates for one process; none where processes of their own cost less."""
-        live = [each for each in offered if each.key not in self.asked and _switches(each, plan, knobs)][
-            :_MOST
-        ]
+        """Candidates for one process; none where processes of their own cost less. Loaders are switched apart from
+        the others: their blocks are longer."""
+        live = [each for each in offered if each.key not in self.asked and _switches(each, plan, knobs)]
         if not live or last is None or last.figures is None:
             return []
-        schedule = _schedule(plan, live, knobs)
-        block_s = max(schedule.block_s, schedule.least_steps * last.figures.step_ms / 1e3)
-        takes_s = last.figures.startup_s + len(schedule.order) * block_s
-        return live if takes_s < _ROUND * len(live) * last.seconds else []
+        alike = [each for each in live if _is_loader(each, knobs) == _is_loader(live[0], knobs)][:_MOST]
+        schedule = _schedule(plan, alike, knobs, last.figures.step_ms)
+        takes_s = last.figures.startup_s + len(schedule.order) * _block_s(schedule, last.figures.step_ms)
+        return alike if takes_s < _ROUND * len(alike) * last.seconds else []
+
+    def promising(self, several: Sequence[Candidate]) -> list[Candidate]:
+        """Not decided, but as good as they must be, and no other setting of their knob surely is: worth more turns."""
+        sure = {each.knob for each in several if rule(self.gains.get(each.key)) is Ruling.KEEP}
+        return [
+            each
+            for each in several
+            if each.knob not in sure
+            and (gain := self.gains.get(each.key)) is not None
+            and gain.value >= LEAST
+            and rule(gain) is Ruling.UNDECIDED
+        ]
 
     def winners(self, several: Sequence[Candidate], plan: Plan, knobs: Mapping[str, Knob]) -> list[Candidate]:
         """What is surely worth its setting, the best first; of each knob one, and none that clashes with another."""
@@ -72,18 +87,22 @@ class Screening:
         chosen: Sequence[Candidate],
         knobs: Mapping[str, Knob],
         told: Told,
+        step_ms: float,
     ) -> None:
         """What could not be switched, or ended the process, has no gain afterwards: it is tried on its own."""
         self.asked.update(each.key for each in chosen)
-        schedule = _schedule(plan, chosen, knobs)
+        schedule = _schedule(plan, chosen, knobs, step_ms)
         screened = bench.screen(ledger.next_number, schedule)
         if screened.trial.status is Status.INTERRUPTED:
             raise InterruptedSearch
         ledger.add(screened.trial)
         told(screened.trial)
-        found = ratios(schedule, screened.blocks, screened.seen[0], bench.counts) if screened.seen else {}
         keys = [each.key for each in chosen]
-        self.gains |= {keys[number - 1]: as_gain(each, schedule.turns) for number, each in found.items()}
+        if screened.seen:
+            for number, more in pairs(schedule, screened.blocks, screened.seen[0], bench.counts).items():
+                self.pairs.setdefault(keys[number - 1], []).extend(more)
+        known = ratios(self.pairs)
+        self.gains |= {key: as_gain(found, len(self.pairs[key])) for key, found in known.items()}
         self.refused |= {keys[number - 1]: why for number, why in refusals(screened.blocks).items()}
 
 
@@ -101,8 +120,18 @@ def together(plan: Plan, group: Sequence[Candidate], knobs: Mapping[str, Knob]) 
     return plan
 
 
-def _schedule(plan: Plan, chosen: Sequence[Candidate], knobs: Mapping[str, Knob]) -> Schedule:
-    plans = (plan, *(composed(plan, each, knobs) for each in chosen))
-    loader = any(knobs[each.knob].seam is Seam.LOADER for each in chosen)
-    block_s = _LOADER_BLOCK_S if loader else _BLOCK_S
-    return Schedule(tuple(dict(each.settings) for each in plans), block_s=block_s)
+def _schedule(plan: Plan, chosen: Sequence[Candidate], knobs: Mapping[str, Knob], step_ms: float) -> Schedule:
+    """As many turns as there is time for; long steps have fewer."""
+    plans = tuple(dict(each.settings) for each in (plan, *(composed(plan, each, knobs) for each in chosen)))
+    block_s = _LOADER_BLOCK_S if _is_loader(chosen[0], knobs) else _BLOCK_S
+    once = Schedule(plans, turns=1, block_s=block_s)
+    turns = int(_BLOCKS_S / (2 * len(chosen) * _block_s(once, step_ms)))
+    return replace(once, turns=max(_LEAST_TURNS, min(_MOST_TURNS, turns)))
+
+
+def _block_s(schedule: Schedule, step_ms: float) -> float:
+    return max(schedule.block_s, schedule.least_steps * step_ms / 1e3)
+
+
+def _is_loader(candidate: Candidate, knobs: Mapping[str, Knob]) -> bool:
+    return knobs[candidate.knob].seam is Seam.LOADER

@@ -162,8 +162,9 @@ class Search:
         return sorted(found, key=lambda each: -(known[each.key].value if each.key in known else each.promise))
 
     def _screen(self, several: list[Candidate]) -> None:
-        self.said.note(f"{len(several)} settings in turn within one process")
-        self.screening.measure(self.bench, self.ledger, self.plan, several, self.knobs, self.said.trial)
+        self._take_turns(several)
+        if (promising := self.screening.promising(several)) and self.fits(_ROUND + _CONCLUSION + 1):
+            self._take_turns(promising)
         for each in several:
             gain = self.screening.gains.get(each.key)
             cannot = self.screening.refused.get(each.key, "")
@@ -176,6 +177,13 @@ class Search:
             self._try_together(group)
         elif group:
             self._try(group[0], rule_shown)
+
+    def _take_turns(self, several: list[Candidate]) -> None:
+        self.said.note(f"{len(several)} settings in turn within one process")
+        step_ms = self.best.figures.step_ms if self.best and self.best.figures else 0.0
+        self.screening.measure(
+            self.bench, self.ledger, self.plan, several, self.knobs, self.said.trial, step_ms
+        )
 
     def _try_together(self, group: list[Candidate]) -> None:
         """What blocks have shown to pay, in one plan: a round in fresh processes and one answer of the guard for all.
