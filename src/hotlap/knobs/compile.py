@@ -47,6 +47,7 @@ class Compile(Knob):
         {"on": "default", "true": "default", "false": _OFF},
     )
     promise = (0.1, 0.4)
+    builds_s = 15.0  # of a small model on two cores; large ones take minutes
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
         if host.compiler is None or host.python_headers is False:

@@ -143,9 +143,10 @@ class Search:
 
     def _explore(self) -> None:
         while True:
-            offered = self._candidates()
-            if not offered or self._must_end():
-                self.ended = _SPENT if offered else _NOTHING_LEFT
+            found = self._candidates()
+            offered = [each for each in found if self._affordable(each)]
+            if not offered:
+                self.ended = _SPENT if found else _NOTHING_LEFT
                 return
             several = self.screening.suited(offered, self.plan, self.knobs, self.best)
             # What was predicted to bring most is not kept waiting for those that can be switched while a job runs.
@@ -313,10 +314,11 @@ class Search:
 
     # -- bounds ------------------------------------------------------------------------------------------------
 
-    def _must_end(self) -> bool:
-        """No further candidate, with what follows where it is kept, is within the budget. The first one is tried in
-        any case: a search that has tried nothing says nothing."""
-        return bool(self.verdicts) and not self.fits(_ROUND + _CONCLUSION, self.guard.answer_s)
+    def _affordable(self, candidate: Candidate) -> bool:
+        """Whether it, with what follows where it is kept, is within the budget. The first one is tried in any case: a
+        search that has tried nothing says nothing."""
+        more_s = self.guard.answer_s + self.knobs[candidate.knob].builds_s
+        return not self.verdicts or self.fits(_ROUND + _CONCLUSION, more_s)
 
     def fits(self, trials: int, guard_s: float = 0.0) -> bool:
         """Whether so many trials more, and so many seconds of the guard, are within the budget."""

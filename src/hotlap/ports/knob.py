@@ -38,6 +38,7 @@ class Knob(ABC):
     seam's own words do. `live`: `apply` and its undo may come between any two steps of a running script, so that a
     search can try it without a process of its own. `shortens`: it leaves out a part of samples. Beside it samples
     are counted, never tokens: by tokens, a sample that is done sooner because less of it is trained on is no gain.
+    `builds_s`: seconds that its first trial takes beyond others', which a search must have left to begin it.
     """
 
     id: ClassVar[str]
@@ -51,6 +52,7 @@ class Knob(ABC):
     absent: ClassVar[str] = ""
     live: ClassVar[bool] = False
     shortens: ClassVar[bool] = False
+    builds_s: ClassVar[float] = 0.0
 
     @abstractmethod
     def settings(self, host: Host, timeline: Timeline) -> tuple[Any, ...]:

@@ -78,9 +78,11 @@ def candidates(
         *_smaller_batch(timeline, knobs, plan, wish),
     ]
     chosen: dict[Key, Candidate] = {}
+    known = set[Key]()
     for each in offered:
-        if each.key in chosen or plan.settings.get(each.knob) == each.setting:
-            continue
+        if each.key in known or plan.settings.get(each.knob) == each.setting:
+            continue  # what a rule predicts counts before what a knob could save at most
+        known.add(each.key)
         if each.key in tried and each.promise < AGAIN * tried[each.key]:
             continue
         if _wanted(each, knobs[each.knob], wish):
