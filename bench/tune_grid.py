@@ -3,7 +3,8 @@
 usage: python bench/tune_grid.py [--job data|compute|mixed] [--part grid|search|final] [--minutes 6] [--quick]
 The grid runs every combination once, in a fresh process each. `tune` and Optuna's TPE get a tenth of the time that the
 grid took; loadtune and pytorch-autotune tune what they can. In the end all choices take turns, beside the script as it
-is. Parts are kept in DIR, so that a long grid may be run in pieces. Needs: pip install optuna loadtune pytorch-autotune
+is; and those of the grid, of tune and of TPE once more beside each other, as `hotlap compare` runs them. Parts are
+kept in DIR, so that a long grid may be run in pieces. Needs: pip install optuna loadtune pytorch-autotune
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hotlap.facts.verdict import Tuning
 from hotlap.launch.process import Signals
 from hotlap.measure.contest import Contest, Variant, contest
 from hotlap.measure.duel import run_trial
+from hotlap.measure.heat import possible
 from hotlap.measure.ledger import Ledger, key_of
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect
@@ -65,6 +67,7 @@ SPACES: dict[str, Space] = {
     },
 }
 QUICK: Space = {"num-workers": (NO, 2), "cache-dataset": (NO, "memory"), "fused-optimizer": (NO, "fused")}
+RIVALS = ("grid", "tune", "tpe")  # the first is what the others are held against
 OF_WORKERS = ("prefetch-factor", "persistent-workers")
 
 
@@ -125,7 +128,7 @@ def search(case: Case) -> None:
         tune_s=time.monotonic() - began,
         tune_trials=tuning.trials,
         guard=tuning.guard.sameness.value if tuning.guard else "not asked",
-        table=tuning.tuned.throughput if tuning.tuned else tuning.baseline.throughput,
+        table=1.0 + tuning.gain.value if tuning.gain else 1.0,
         predictions=predictions(tuning),
     )
 
@@ -185,7 +188,10 @@ def final(case: Case) -> None:
         if "settings" in told:
             variants.append(Variant(name, with_threads(base, told.get("threads")), Plan(told["settings"])))
     held = contest(case.bench, variants, ROUNDS, lambda *_: None)
-    case.keep(rates={each.name: held.rates(each.name) for each in variants}, **ratios(held))
+    rivals = [each for each in variants if each.name in RIVALS]
+    beside = contest(case.bench, rivals, ROUNDS, lambda *_: None, sliced=possible(len(rivals)))
+    rates = {each.name: held.rates(each.name) for each in variants}
+    case.keep(rates=rates, ratios=ratios(held), beside=ratios(beside), sliced=beside.sliced)
 
 
 def with_threads(job: Job, threads: int | None) -> Job:
@@ -195,7 +201,7 @@ def with_threads(job: Job, threads: int | None) -> Job:
 
 def ratios(held: Contest) -> dict[str, Any]:
     found = {each.name: held.ratio(each.name) for each in held.variants[1:]}
-    return {"ratios": {name: [r.value, r.low, r.high] for name, r in found.items() if r}}
+    return {name: [r.value, r.low, r.high] for name, r in found.items() if r}
 
 
 def show(case: Case) -> tuple[bool, bool, float] | None:
@@ -206,21 +212,21 @@ def show(case: Case) -> tuple[bool, bool, float] | None:
     if "ratios" not in found:
         print("  not yet: " + ", ".join(part for part in PARTS if part not in found))
         return None
-    best = median(found["rates"]["grid"])
     for name, rates in found["rates"].items():
         ratio = found["ratios"].get(name)
-        times = f"{ratio[0]:5.2f} x ({ratio[1]:.2f} to {ratio[2]:.2f})" if ratio else ""
-        told = found.get(name, "")
+        times = f"{ratio[0]:5.2f} x ({ratio[1]:.2f} to {ratio[2]:.2f})" if ratio else " " * 22
         cost = found.get({"grid": "grid_s", "tpe": "tune_s"}.get(name, f"{name}_s"))
         spent = f"{cost:4.0f} s" if cost is not None else "      "
-        print(f"  {name:<9}{median(rates):>9,.0f} samples/s  {median(rates) / best - 1:+6.1%} of the grid's best"
-              f"  {spent}  {times}  {told if name != 'as it is' else ''}")  # fmt: skip
-    close = median(found["rates"]["tune"]) >= (1 - CLOSE) * best
+        told = found.get(name, "") if name != "as it is" else ""
+        print(f"  {name:<9}{median(rates):>9,.0f} samples/s  {spent}  {times}  {told}")
+    how = "in slices" if found["sliced"] else "one after the other"
+    for name, ratio in found["beside"].items():
+        print(f"  {name} beside the grid's best, {how}: {ratio[0]:.3f} ({ratio[1]:.3f} to {ratio[2]:.3f})")
+    close = found["beside"]["tune"][0] >= 1 - CLOSE
     cheap = found["tune_s"] <= COST * found["grid_s"]
-    again = median(found["rates"]["tune"]) / found["table"] - 1
-    print(
-        f"  guard: {found['guard']}; {found['tune_trials']} trials; measured again {again:+.1%} of tune's own table"
-    )
+    again = found["ratios"]["tune"][0] / found["table"] - 1
+    print(f"  guard: {found['guard']}; {found['tune_trials']} trials; "
+          f"measured again {again:+.1%} of the {found['table']:.2f} x in tune's own table")  # fmt: skip
     print(f"  within {CLOSE:.0%} of the grid's best: {verdict(close)}; "
           f"a tenth of its time ({found['tune_s']:.0f} s of {found['grid_s']:.0f} s): {verdict(cheap)}")  # fmt: skip
     return close, cheap, abs(again)

@@ -8,10 +8,15 @@ import pytest
 
 from hotlap.facts.blocks import NOT_LIVE, Block, Schedule
 from hotlap.facts.trial import Status
-from hotlap.measure.screen import ratios, refusals
+from hotlap.measure import screen
+from hotlap.measure.screen import pairs, refusals
 
 MS = 1_000_000
 PLANS = ({}, {"num-workers": 2}, {"precision": "bf16-mixed"})
+
+
+def ratios(schedule, blocks, seen, counts="samples"):
+    return screen.ratios(pairs(schedule, blocks, seen, counts))
 
 
 def recording(*rates, steps=12, samples=8):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hotlap.facts.blocks import Block
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
@@ -42,6 +43,9 @@ class World:
     phases: list = field(default_factory=list)  # after the window of every trial
     tokens: bool = False  # batches of very different lengths show how long they are
     blind: tuple = ()  # settings under which they do not
+    shows: dict = field(
+        default_factory=dict
+    )  # blocks within one process tell speeds, with these settings beside
 
     def start(self, kind, settings):
         self.made.append((kind, dict(settings)))
@@ -107,13 +111,26 @@ class FakeBench:
         return (None if interrupted else seen), interrupted
 
     def screen(self, number, schedule):
+        """Blocks of twelve steps each, at the speed of their plan."""
         self.world.start("screen", {})
-        return Screened(Trial(number, Plan(), Status.SCREENED, 5.0), (), (SimpleNamespaceTimeline(),))
+        if not self.world.shows:
+            return Screened(Trial(number, Plan(), Status.SCREENED, 5.0), (), (SimpleNamespaceTimeline(),))
+        starts, walls, blocks, now = [], [], [], 0
+        for plan in schedule.order:
+            wall = int(1e9 / self.world.speed({**schedule.plans[plan], **self.world.shows}))
+            blocks.append(Block(plan, now, now + 12 * wall))
+            starts += [now + step * wall for step in range(12)]
+            walls += [wall] * 12
+            now += 12 * wall
+        columns = SimpleNamespace(start=starts, wall=walls, samples=[8] * len(starts))
+        seen = SimpleNamespaceTimeline(steps=columns)
+        return Screened(Trial(number, Plan(), Status.SCREENED, 5.0), tuple(blocks), (seen,))
 
 
 @dataclass(frozen=True)
 class SimpleNamespaceTimeline:
     ops: object = None
+    steps: object = None
 
 
 @pytest.fixture
@@ -311,13 +328,15 @@ def test_what_needs_more_memory_than_the_limit_is_dropped(searched):
     assert tuning.verdicts[0].reason == "it needs more memory than the limit"
 
 
-def test_where_start_up_dominates_live_settings_share_a_process(searched):
-    live = [offer("fused-optimizer", "fused", 0.4), WORKERS, offer("prefetch-factor", 4)]
+def test_live_settings_share_a_process_where_that_takes_less_time(searched):
+    """Those of a loader among themselves, as workers need longer blocks; trials of a second are cheaper than these."""
+    live = [WORKERS, offer("fused-optimizer", "fused", 0.4), offer("prefetch-factor", 4, 0.3)]
     world = World({"num-workers": 1.5})
     searched(world, live, seconds=30.0)
     assert [kind for kind, _ in world.made[:2]] == ["trial", "screen"]
+    assert "2 settings in turn within one process" in searched.said
     short = World({"num-workers": 1.5})
-    searched(short, live, wish=Wish("speed", frozenset({Numerics.BITWISE, Numerics.ROUNDING})))
+    searched(short, [WORKERS, live[2]], wish=Wish("speed", frozenset({Numerics.BITWISE, Numerics.ROUNDING})))
     assert "screen" not in [kind for kind, _ in short.made]
 
 
@@ -327,6 +346,59 @@ def test_what_promises_most_does_not_wait_for_settings_that_share_a_process(sear
     searched(world, [*live, CACHE], seconds=30.0)
     assert [kind for kind, _ in world.made[:2]] == ["trial", "trial"]
     assert world.made[1][1] == {"cache-dataset": "memory"}
+
+
+LIVE = [
+    offer("fused-optimizer", "fused", 0.4),
+    offer("precision", "bf16-mixed", 0.3),
+    offer("channels-last", True),
+]
+SHOWN = {"in blocks": True}  # makes blocks tell speeds
+
+
+def test_what_pays_within_one_process_goes_on_together(searched):
+    """One duel and one answer of the guard for both; the gain of each is what its blocks have shown."""
+    world = World({"fused-optimizer": 1.1, "precision": 1.3}, shows=SHOWN)
+    tuning, written = searched(world, LIVE, seconds=30.0)
+    assert rulings(tuning) == [
+        ("channels-last", Ruling.DROP),
+        ("precision", Ruling.KEEP),
+        ("fused-optimizer", Ruling.KEEP),
+    ]
+    assert [each.gain.value for each in tuning.verdicts[1:]] == pytest.approx([0.3, 0.1], abs=0.02)
+    assert all(each.live for each in tuning.verdicts)
+    assert written.settings == {"precision": "bf16-mixed", "fused-optimizer": "fused"}
+    assert tuning.gain.value == pytest.approx(0.43, abs=0.03)
+    tried = [settings for kind, settings in world.made if kind == "trial"]
+    assert {"precision": "bf16-mixed"} not in tried[:3]  # before the proof
+    assert [kind for kind, _ in world.made].count("guard") == 6
+
+
+@pytest.mark.parametrize("fault", ["dead", "wrong"])
+def test_what_does_not_hold_together_is_tried_one_by_one(searched, fault):
+    world = World({"fused-optimizer": 1.2, "precision": 1.3}, shows=SHOWN, **{fault: ("precision",)})
+    tuning, written = searched(world, LIVE, seconds=30.0)
+    assert written.settings == {"fused-optimizer": "fused"}
+    assert ("precision", Ruling.DROP) in rulings(tuning)
+    assert "together they do not hold: one by one" in searched.said
+
+
+def test_what_blocks_show_and_fresh_processes_do_not_is_not_kept(searched):
+    """Memory that is warm in one process, say."""
+    world = World(shows=SHOWN)
+    world.speeds = lambda settings: 1.3 if "in blocks" in settings and "precision" in settings else 1.0
+    tuning, written = searched(world, LIVE, seconds=30.0)
+    assert written.settings == {}
+    assert ("precision", Ruling.KEEP) not in rulings(tuning)
+
+
+def test_what_does_not_fit_the_budget_leaves_room_for_what_does(searched):
+    """Compiling takes longer than there is time; a setting that promises less does not."""
+    world = World({"cache-dataset": 2.0, "compile": 1.5, "num-workers": 1.3})
+    last = offer("num-workers", 2, 0.1)
+    tuning, _ = searched(world, [CACHE, COMPILE, last], budget=Budget(seconds=14), seconds=1.0)
+    assert rulings(tuning) == [("cache-dataset", Ruling.KEEP), ("num-workers", Ruling.KEEP)]
+    assert tuning.ended == "the budget is spent"
 
 
 def test_a_job_of_many_lengths_is_searched_by_tokens(searched):
