@@ -156,3 +156,15 @@ def test_what_fails_in_either_way_is_no_fault_of_forking(warm):
     begun = mine.begin(3, Plan())
     assert begun.started.warm
     begun.started.abandon()
+
+
+def test_a_script_that_fails_at_its_end_fails_when_it_is_forked_too(warm):
+    mine = warm("ends_badly.py")
+    assert mine.trial(1, Plan())[0].status is Status.DEAD
+    begun = mine.begin(2, Plan())
+    assert begun.started.warm
+    trial, _ = begun.concluded(begun.started.wait(mine.signals))
+    assert trial.status is Status.DEAD
+    assert "planted" in trial.reason
+    assert mine.trial(3, Plan())[0].status is Status.DEAD
+    assert "planted" in (mine.folder / "trials" / "3" / "stderr.warm.log").read_text()

@@ -1,8 +1,8 @@
 """Notes which libraries a job imports, so that its next runs may begin with these imported (see warm.py).
 
-Nothing more is noted once the script itself has changed the environment, which libraries read when they are imported.
-And those that know torch are left out: imported early, they would hold torch's functions as these are before the plan
-and the probe have put theirs in place.
+Libraries that know torch are left out: imported early, they would hold torch's functions as these are before the plan
+and the probe have put theirs in place. And nothing counts that came after a change of the environment which libraries
+read when they are imported, unless a library has made the change that will make it again.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import atexit
 import functools
 import json
 import os
+import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -23,7 +24,14 @@ from typing import Any
 _HOTLAP = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _PATHS = sysconfig.get_paths()
 _STANDARD = tuple(f"{_PATHS[key]}{os.sep}" for key in ("stdlib", "platstdlib"))
-_INSTALLED = tuple(f"{_PATHS[key]}{os.sep}" for key in ("purelib", "platlib"))
+_SITES = {_PATHS["purelib"], _PATHS["platlib"], *site.getsitepackages(), site.getusersitepackages()}
+_INSTALLED = tuple(f"{each}{os.sep}" for each in _SITES)
+_SCRIPT = ""  # in the place of a library's name
+_READ_LATER = {
+    "PYTORCH_NVML_BASED_CUDA_CHECK"
+}  # when GPUs are counted; Lightning sets it before it imports torch
+Change = tuple[int, str]
+"""Of the process's environment: how many imports had come by then, and the library that made it."""
 
 
 class ImportRegister(MetaPathFinder):
@@ -33,49 +41,65 @@ class ImportRegister(MetaPathFinder):
         self._path = path
         self._pid = os.getpid()
         self._names: list[str] = []
-        self._open = True
+        self._changes: list[Change] = []
 
     def install(self) -> None:
         """Called once, before any of the user's code."""
         sys.meta_path.insert(0, self)
-        for name in ("putenv", "unsetenv"):  # os.environ calls these at every change
-            setattr(os, name, self._noticing(getattr(os, name)))
+        for name in (
+            "putenv",
+            "unsetenv",
+            "sched_setaffinity",
+        ):  # os.environ calls the first two at every change
+            if hasattr(os, name):
+                setattr(os, name, self._noticing(getattr(os, name)))
         atexit.register(self.write)
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
-        if self._open:
-            self._names.append(fullname)
+        self._names.append(fullname)
         return None
 
     def write(self) -> None:
         """What the process has imported by now; a forked child leaves it to its parent."""
         if os.getpid() == self._pid:
             draft = self._path.with_name(f".{self._path.name}.{self._pid}")
-            draft.write_text(json.dumps(importable(self._names)), encoding="utf-8")
+            draft.write_text(json.dumps(importable(self._names, self._changes)), encoding="utf-8")
             draft.replace(self._path)
 
     def _noticing(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def changed(*args: Any) -> None:
-            self._open = self._open and not _by_the_script(sys._getframe(1))
+            named = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else ""
+            if named not in _READ_LATER:
+                self._changes.append((len(self._names), _changer(sys._getframe(1))))
             original(*args)
 
         return changed
 
 
-def importable(names: Iterable[str]) -> list[str]:
+def importable(names: Sequence[str], changes: Iterable[Change] = ()) -> list[str]:
     """Those that may be imported before torch's functions are replaced, in the same order."""
-    there = [name for name in dict.fromkeys(names) if _is_library(sys.modules.get(name))]
-    packages = {name.partition(".")[0] for name in there} - {"hotlap", "torch"}
-    knowing = {package for package in packages if _knows_torch(package)}
-    return [name for name in there if name.partition(".")[0] not in knowing]
+    packages = {_package(name) for name in names if _is_library(sys.modules.get(name))} - {"hotlap", "torch"}
+    ahead = {package for package in packages if not _knows_torch(package)} | {"hotlap", "torch"}
+    until = min((at for at, library in changes if library not in ahead), default=len(names))
+    there = dict.fromkeys(name for name in names[:until] if _is_library(sys.modules.get(name)))
+    return [name for name in there if _package(name) in ahead]
 
 
-def _by_the_script(frame: FrameType | None) -> bool:
-    """Whether the first frame that is not of the standard library is neither of an installed one nor of hotlap."""
+def _package(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _changer(frame: FrameType | None) -> str:
+    """The library whose code this is, by the first frame that is not of the standard library; else the script."""
     while frame is not None and _is_standard(frame.f_code.co_filename):
         frame = frame.f_back
-    return frame is not None and not frame.f_code.co_filename.startswith((*_INSTALLED, _HOTLAP))
+    if frame is None:
+        return _SCRIPT
+    file = frame.f_code.co_filename
+    if file.startswith(_HOTLAP):
+        return "hotlap"
+    return _package(frame.f_globals.get("__name__", _SCRIPT)) if file.startswith(_INSTALLED) else _SCRIPT
 
 
 def _is_standard(file: str) -> bool:
@@ -91,9 +115,7 @@ def _is_library(module: ModuleType | None) -> bool:
 
 
 def _knows_torch(package: str) -> bool:
-    modules = [
-        module for name, module in list(sys.modules.items()) if name.partition(".")[0] == package and module
-    ]
+    modules = [module for name, module in list(sys.modules.items()) if _package(name) == package and module]
     return any(_is_of_torch(value) for module in modules for value in list(vars(module).values()))
 
 
@@ -102,4 +124,4 @@ def _is_of_torch(value: Any) -> bool:
     name = value.__name__ if isinstance(value, ModuleType) else None
     if isinstance(value, FunctionType | type):
         name = value.__module__
-    return isinstance(name, str) and name.partition(".")[0] == "torch"
+    return isinstance(name, str) and _package(name) == "torch"

@@ -118,6 +118,9 @@ class Running:
         self.on_tick = on_tick
         self.interrupts = 0
         self._ended: int | None = None
+        early = signals.next(0)  # while it was being started: the terminal did not know of it
+        if early is not None:
+            self.pass_on(early[0], job_has_it=False)
 
     @property
     def going(self) -> bool:

@@ -28,6 +28,7 @@ from hotlap.launch.warmed import MOST_BYTES
 NAME = "imports.json"
 _PATIENCE_S = 60.0  # for importing: a disk may be slow
 _ANSWER_S = 10.0  # for a fork
+_GRACE_S = 2.0  # to leave: it does so when it looks up, and an import may hold it
 _POLL_S = 0.02
 _LOST = 1  # the exit code of a run that nobody was left to wait for
 
@@ -47,6 +48,7 @@ class Warmth:
         self._path = folder / NAME
         self._forker: Forker | None = None
         self._off = not possible(job)
+        self.proved = False  # a forked run has trained
 
     def start(self, job: Job, environment: Mapping[str, str], signals: Signals, streams: Streams) -> Child:
         """As `process.cold`; warm where that is possible by now."""
@@ -90,16 +92,16 @@ class Forker:
             )
         self._codes: dict[int, int] = {}
         try:
-            self._send({"imports": json.loads(imports.read_text(encoding="utf-8"))})
+            self._channel.send(json.dumps({"imports": str(imports)}).encode())
             if not self._receive(_PATIENCE_S).get("ready"):
-                raise OSError("torch is not among what the job imports")
+                raise OSError("what the job imports cannot be imported ahead")
         except (OSError, ValueError):
             self.close()
             raise
 
     def run(self, environment: Mapping[str, str], streams: Streams) -> WarmChild:
         changed = {key: value for key, value in environment.items() if self._base.get(key) != value}
-        body = json.dumps({"environment": {**changed, WARM: ""}}).encode()
+        body = json.dumps({"environment": changed}).encode()
         socket.send_fds(self._channel, [body], [stream.fileno() for stream in streams])
         while "pid" not in (told := self._receive(_ANSWER_S)) or "code" in told:
             self._note(told)
@@ -113,20 +115,21 @@ class Forker:
         except TimeoutError:
             return None
         except (OSError, ValueError):  # whoever waited for it is gone
-            return None if psutil.pid_exists(pid) else _LOST
+            return _LOST if _over(pid) else None
         return self._codes[pid]
 
     def close(self) -> None:
         """Runs that are under way go on."""
         self._channel.close()
-        self._process.wait()
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _note(self, told: Mapping[str, Any]) -> None:
         if "code" in told:
             self._codes[told["pid"]] = told["code"]
-
-    def _send(self, facts: Mapping[str, Any]) -> None:
-        self._channel.send(json.dumps(facts).encode())
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         self._channel.settimeout(seconds)
@@ -140,6 +143,13 @@ class Forker:
             raise ConnectionError("the process that forks has ended")
         facts: dict[str, Any] = json.loads(content)
         return facts
+
+
+def _over(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.Error:
+        return True
 
 
 class WarmChild:

@@ -14,12 +14,14 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from hotlap.probe.control import WindowDone
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 16
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -29,6 +31,7 @@ def wait_for_runs(channel: socket.socket) -> None:
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:  # Ctrl-C reaches the whole group; runs are ended by those who asked for them
         signal.signal(number, signal.SIG_IGN)
+    os.close(os.pidfd_open(os.getpid()))  # where there is none, this raises before anything was forked
     _tell(channel, ready=_import_all(_received(channel)[0]["imports"]))
     running: dict[int, int] = {}  # by the file that tells of their end
     while True:
@@ -37,7 +40,8 @@ def wait_for_runs(channel: socket.socket) -> None:
         for ended in ready:
             if ended is not channel:
                 code = os.waitstatus_to_exitcode(os.waitpid(running[ended], 0)[1])
-                _tell(channel, pid=running.pop(ended), code=code)
+                if not _tell(channel, pid=running.pop(ended), code=code):
+                    os._exit(0)
                 os.close(ended)
         if channel in ready:
             request, files = _received(channel)
@@ -48,7 +52,9 @@ def wait_for_runs(channel: socket.socket) -> None:
                 return
             running[os.pidfd_open(child)] = child
             _close(files)
-            _tell(channel, pid=child)
+            if not _tell(channel, pid=child):
+                os.kill(child, signal.SIGKILL)  # nobody would ever end it
+                os._exit(0)
 
 
 def _close(files: Iterable[int]) -> None:
@@ -56,13 +62,14 @@ def _close(files: Iterable[int]) -> None:
         os.close(file)
 
 
-def _import_all(names: Iterable[str]) -> bool:
-    for name in names:
+def _import_all(path: str) -> bool:
+    """Whether a run may be forked: torch is there, and no thread that it would lose."""
+    for name in json.loads(Path(path).read_text(encoding="utf-8")):
         try:
             importlib.import_module(name)
         except Exception:
             continue  # the script may have caught it too; if not, its run will tell
-    return "torch" in sys.modules
+    return "torch" in sys.modules and threading.active_count() == 1
 
 
 def _received(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -72,17 +79,19 @@ def _received(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(content), files
 
 
-def _tell(channel: socket.socket, **facts: Any) -> None:
+def _tell(channel: socket.socket, **facts: Any) -> bool:
     try:
         channel.send(json.dumps(facts).encode())
     except OSError:
-        os._exit(0)
+        return False
+    return True
 
 
 def _begin(environment: Mapping[str, str], files: list[int], handlers: Mapping[signal.Signals, Any]) -> None:
     """As a process that was just started with this environment and these files."""
     for number, handler in handlers.items():
-        signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        if signal.getsignal(number) is signal.SIG_IGN:  # else a library has put its own there, as in any run
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
     for file, stream in zip(files, (1, 2), strict=True):
         os.dup2(file, stream)
     _close(files)
@@ -94,8 +103,11 @@ def _begin(environment: Mapping[str, str], files: list[int], handlers: Mapping[s
 
 
 def _leave_at_once() -> None:
-    """A run that hotlap has ended need not take its modules apart, which takes as long as many steps."""
-    if WindowDone.raised:
+    """A run that hotlap has ended need not take its modules apart, which takes as long as many steps.
+
+    One whose ending fails is left to Python: that is a result of its plan.
+    """
+    if WindowDone.raised and getattr(sys, "last_value", None) is None:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

@@ -35,7 +35,8 @@ TRIALS = "trials"
 DISTURBED = 0.5  # cores in use by others: such a trial is repeated
 LEAST_S = 1.0  # of steady steps: many short ones scatter less than few
 FEW = (20, 20.0)  # steps of a second or more, and their seconds: all that were asked for would take minutes
-_FAILED = (Status.DEAD, Status.HUNG, Status.STEPLESS)
+_FAILED = (Status.DEAD, Status.STEPLESS)
+_ERRORS, _WARM_ERRORS = "stderr.log", "stderr.warm.log"
 _COMPILED = "compiled"  # where the trials of one search share what the compiler has built
 _COMPILER_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -71,9 +72,14 @@ class Bench:
         """One trial and its timelines. A job that dies or hangs is a result. `phases` follow the measured window."""
         attempt = self.begin(number, plan, phases)
         trial, seen = attempt.concluded(attempt.started.wait(self.signals))
-        if trial.status not in _FAILED or not attempt.started.warm:
+        if self.warmth is None or not attempt.started.warm:
             return trial, seen
+        self.warmth.proved |= trial.status is Status.DONE
+        if trial.status not in (_FAILED if self.warmth.proved else (*_FAILED, Status.HUNG)):
+            return trial, seen
+        words = (attempt.folder / _ERRORS).read_bytes()
         again, seen = replace(self, warmth=None).trial(number, plan, phases)
+        (attempt.folder / _WARM_ERRORS).write_bytes(words)
         self._learn(again.status is Status.DONE)
         return again, seen
 
@@ -135,7 +141,7 @@ class Bench:
         environment = child_environment(_probe(folder), phases, plan=passed, taps=not witness)
         environment[WITNESS] = witness
         environment.setdefault(_COMPILER_CACHE, str(self.folder / _COMPILED))
-        with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
+        with (folder / "stdout.log").open("wb") as out, (folder / _ERRORS).open("wb") as err:
             start = self.warmth.start if self.warmth is not None else cold
             running = Running(self.job, environment, watch.tick, self.signals, (out, err), start)
         return Started(running, int(environment[ORIGIN]), watch)

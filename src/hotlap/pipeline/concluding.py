@@ -12,7 +12,7 @@ from hotlap.facts.counting import alike, worths
 from hotlap.facts.plan import Plan, Proof
 from hotlap.facts.trial import Figures, Goal, worth
 from hotlap.facts.verdict import Gain, Guarded, Tuning
-from hotlap.judge.gain import beats, gain_of, rule
+from hotlap.judge.gain import beats, gain_of
 from hotlap.launch import runfolder
 from hotlap.measure.duel import Duel, InterruptedSearch, run_trial, scatter_of
 from hotlap.seams.plan_file import write_plan
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hotlap.pipeline.search import Search
 
 TUNING = "tuning.json"
-_ROUNDS = 4
 _LEAST_ROUNDS = 2
 _NO_BETTER = "measured once more, the plan could not be told from the script as it is"
 
@@ -72,7 +71,7 @@ def write_plan_of(search: Search) -> None:
 
 def _final(search: Search) -> Duel:
     """At least two rounds: this is the figure that is shown."""
-    return search.duel(Plan(), search.plan, _ROUNDS, rule, _LEAST_ROUNDS)
+    return search.duel(Plan(), search.plan, least=_LEAST_ROUNDS)
 
 
 def _middle(figures: list[Figures]) -> Figures | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hotlap.facts.blocks import Schedule
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Status, Trial
+from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import LEAST, as_gain, rule
 from hotlap.measure.duel import InterruptedSearch, Told
@@ -41,6 +41,7 @@ class Screening:
         self.pairs.clear()
         self.refused.clear()
         self.asked.clear()
+        self.apart = False
 
     def suited(
         self, offered: Sequence[Candidate], plan: Plan, knobs: Mapping[str, Knob], last: Trial | None
@@ -51,9 +52,7 @@ class Screening:
         if not live or last is None or last.figures is None:
             return []
         alike = [each for each in live if _is_loader(each, knobs) == _is_loader(live[0], knobs)][:_MOST]
-        schedule = _schedule(plan, alike, knobs, last.figures.step_ms)
-        takes_s = last.figures.startup_s + len(schedule.order) * _block_s(schedule, last.figures.step_ms)
-        return alike if takes_s < _ROUND * len(alike) * last.seconds else []
+        return alike if takes_s(plan, alike, knobs, last.figures) < _ROUND * len(alike) * last.seconds else []
 
     def promising(self, several: Sequence[Candidate]) -> list[Candidate]:
         """Not decided, but as good as they must be, and no other setting of their knob surely is: worth more turns."""
@@ -68,7 +67,8 @@ class Screening:
         ]
 
     def winners(self, several: Sequence[Candidate], plan: Plan, knobs: Mapping[str, Knob]) -> list[Candidate]:
-        """What is surely worth its setting, the best first; of each knob one, and none that clashes with another."""
+        """What is surely worth its setting, the best first; of each knob one, and none for which another setting,
+        also of the plan, would have to go."""
         shown = [each for each in several if rule(self.gains.get(each.key)) is Ruling.KEEP]
         found: list[Candidate] = []
         for each in sorted(shown, key=lambda one: -self.gains[one.key].value):
@@ -111,6 +111,12 @@ def _switches(candidate: Candidate, plan: Plan, knobs: Mapping[str, Knob]) -> bo
     keys = plan.settings.keys() | after.keys()
     changed = [key for key in keys if plan.settings.get(key) != after.get(key)]
     return all(knobs[key].live for key in changed)
+
+
+def takes_s(plan: Plan, several: Sequence[Candidate], knobs: Mapping[str, Knob], last: Figures) -> float:
+    """Seconds for one process with all of them in turn, by the figures of a trial of the incumbent."""
+    schedule = _schedule(plan, several, knobs, last.step_ms)
+    return last.startup_s + len(schedule.order) * _block_s(schedule, last.step_ms)
 
 
 def together(plan: Plan, group: Sequence[Candidate], knobs: Mapping[str, Knob]) -> Plan:

@@ -15,13 +15,14 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
-from hotlap.judge.gain import LEAST, break_even, gain_of, rule, rule_shown, rule_simpler
+from hotlap.judge.gain import LEAST, break_even, gain_of, rule, rule_simpler
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of
 from hotlap.measure.ledger import Ledger, Ruled, key_of
 from hotlap.measure.runner import Bench
 from hotlap.pipeline.concluding import conclude, write_plan_of
+from hotlap.pipeline.grouping import screen, screenable
 from hotlap.pipeline.guarding import GuardRuns
-from hotlap.pipeline.screening import Screening, together
+from hotlap.pipeline.screening import Screening
 from hotlap.ports.knob import Knob
 from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
 
@@ -77,6 +78,10 @@ class Search:
         self.plan = Plan()
         self.tried: dict[Key, float] = {}  # what each promised when it was tried
         self.screening = Screening()
+        self.begun = (
+            False  # the first candidates are tried in any case: a search that tried nothing says nothing
+        )
+        self._in_a_group: set[str] = set()  # knobs that were kept together with others
         self.guard = GuardRuns(bench, knobs, said.note, lambda seconds: self.fits(_CONCLUSION, seconds))
         self.base: Figures | None = None
         self.best: Trial | None = None
@@ -148,13 +153,14 @@ class Search:
             if not offered:
                 self.ended = _SPENT if found else _NOTHING_LEFT
                 return
-            several = self.screening.suited(offered, self.plan, self.knobs, self.best)
+            several = screenable(self, offered)
             # What was predicted to bring most is not kept waiting for those that can be switched while a job runs.
             first = offered[0] in several or offered[0].predicted is None
             if several and first and self.goal is Goal.SPEED:
-                self._screen(several)
+                screen(self, several)
             else:
-                self._try(offered[0])
+                self.try_one(offered[0])
+            self.begun = True
 
     def _candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
@@ -162,68 +168,20 @@ class Search:
         known = self.screening.gains
         return sorted(found, key=lambda each: -(known[each.key].value if each.key in known else each.promise))
 
-    def _screen(self, several: list[Candidate]) -> None:
-        self._take_turns(several)
-        if (promising := self.screening.promising(several)) and self.fits(_ROUND + _CONCLUSION + 1):
-            self._take_turns(promising)
-        for each in several:
-            gain = self.screening.gains.get(each.key)
-            cannot = self.screening.refused.get(each.key, "")
-            if cannot or (rule(gain) is Ruling.DROP and not simpler(each, self.plan, self.knobs)):
-                self.tried[each.key] = each.promise
-                reason = f"it cannot act: {cannot}" if cannot else _slower(gain)
-                self._rule(each, Ruling.DROP, gain, None, reason, live=True)
-        group = self.screening.winners(several, self.plan, self.knobs)
-        if len(group) > 1:
-            self._try_together(group)
-        elif group:
-            self._try(group[0], rule_shown)
-
-    def _take_turns(self, several: list[Candidate]) -> None:
-        self.said.note(f"{len(several)} settings in turn within one process")
-        step_ms = self.best.figures.step_ms if self.best and self.best.figures else 0.0
-        self.screening.measure(
-            self.bench, self.ledger, self.plan, several, self.knobs, self.said.trial, step_ms
-        )
-
-    def _try_together(self, group: list[Candidate]) -> None:
-        """What blocks have shown to pay, in one plan: a round in fresh processes and one answer of the guard for all.
-        Where that does not hold, each is tried by itself."""
-        challenger = together(self.plan, group, self.knobs)
-        held = self.duel(self.plan, challenger, _ROUNDS, rule_shown)
-        acting = held.last is not None and all(each.knob in held.last.stood for each in group)
-        better = acting and held.failed is None and rule_shown(self.gain(held)) is Ruling.KEEP
-        if not better or self._too_large(held.last):
-            self._part()
-            return
-        guarded = self.guard.ask(challenger, held.last)
-        if guarded.sameness is not Sameness.SAME:
-            self._part()
-            return
-        gains = [self.screening.gains[each.key] for each in group]
-        self._stand_on(challenger, held)
-        for each, gain in zip(group, gains, strict=True):
-            self.tried[each.key] = each.promise
-            self._rule(each, Ruling.KEEP, gain, guarded, "", live=True)
-
-    def _part(self) -> None:
-        self.screening.apart = True
-        self.said.note("together they do not hold: one by one")
-
     # -- one candidate -----------------------------------------------------------------------------------------
 
-    def _try(self, candidate: Candidate, judge: Callable[[Gain | None], Ruling] = rule) -> None:
+    def try_one(self, candidate: Candidate, judge: Callable[[Gain | None], Ruling] = rule) -> None:
         self.tried[candidate.key] = candidate.promise
         challenger = composed(self.plan, candidate, self.knobs)
         judge = rule_simpler if simpler(candidate, self.plan, self.knobs) else judge
-        held = self.duel(self.plan, challenger, _ROUNDS, judge)
+        held = self.duel(self.plan, challenger, judge=judge)
         cannot = self._cannot(candidate, held)
         if cannot:
             self._rule(candidate, Ruling.DROP, None, None, cannot)
             return
         gain, speed = self.gain(held), self.gain(held, Goal.SPEED)
         ruling, reason, guarded = judge(gain), "", None
-        if ruling is Ruling.KEEP and self._too_large(held.last):
+        if ruling is Ruling.KEEP and self.too_large(held.last):
             ruling, reason = Ruling.DROP, "it needs more memory than the limit"
         if ruling is Ruling.KEEP:
             guarded = self.guard.ask(challenger, held.last)
@@ -236,7 +194,13 @@ class Search:
             self._rule(candidate, Ruling.DROP, speed, guarded, reason, memory=held.memory)
 
     def duel(
-        self, before: Plan, after: Plan, rounds: int, judge: Callable[[Gain | None], Ruling], least: int = 1
+        self,
+        before: Plan,
+        after: Plan,
+        *,
+        rounds: int = _ROUNDS,
+        judge: Callable[[Gain | None], Ruling] = rule,
+        least: int = 1,
     ) -> Duel:
         def decided(held: Duel) -> bool:
             known = judge(self.gain(held)) is not Ruling.UNDECIDED or not self.fits(_ROUND + _CONCLUSION)
@@ -261,14 +225,26 @@ class Search:
         last = held.last
         before, after = self.best.figures if self.best else None, last.figures if last else None
         paid = break_even(before, after, self.ledger.compile_s(plan)) if before and after else None
-        self._stand_on(plan, held)
+        self.stand_on(plan, held)
         self._rule(candidate, Ruling.KEEP, gain, guarded, "", paid=paid, memory=held.memory)
 
-    def _stand_on(self, plan: Plan, held: Duel) -> None:
+    def stand_on(self, plan: Plan, held: Duel) -> None:
         """The plan is the incumbent from now on."""
         self.plan, self.best, self.seen = plan, held.last, _with_operators(held.seen, self.seen)
         self.screening.forget()
         write_plan_of(self)
+
+    def drop_live(self, candidate: Candidate, gain: Gain | None, cannot: str) -> None:
+        """What blocks of steps within one process have surely shown to bring nothing."""
+        self.tried[candidate.key] = candidate.promise
+        reason = f"it cannot act: {cannot}" if cannot else _slower(gain)
+        self._rule(candidate, Ruling.DROP, gain, None, reason, live=True)
+
+    def keep_live(self, candidate: Candidate, gain: Gain, guarded: Guarded) -> None:
+        """One of several that were kept together: its own gain is what blocks of steps have shown."""
+        self.tried[candidate.key] = candidate.promise
+        self._in_a_group.add(candidate.knob)
+        self._rule(candidate, Ruling.KEEP, gain, guarded, "", live=True)
 
     def _rule(
         self,
@@ -299,12 +275,14 @@ class Search:
         self.said.verdict(verdict)
 
     def _leave_out_what_is_idle(self) -> None:
-        """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out."""
-        for key in list(self.plan.settings)[:-1]:
-            if key not in self.plan.settings or not self.fits(_ROUND + _CONCLUSION, self.guard.answer_s):
+        """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out. The last
+        one has just won by itself, unless it was kept in a group."""
+        for key in list(self.plan.settings):
+            won = key == list(self.plan.settings)[-1] and key not in self._in_a_group
+            if won or key not in self.plan.settings or not self.fits_if_kept(0.0):
                 continue
             without = Plan({other: value for other, value in self.plan.settings.items() if other != key})
-            held = self.duel(self.plan, without, 2, rule_simpler)
+            held = self.duel(self.plan, without, rounds=2, judge=rule_simpler)
             gain = self.gain(held)
             if held.failed is None and rule_simpler(gain) is Ruling.KEEP:
                 left = Candidate(key, self.plan.settings[key], None, None, 0.0)
@@ -315,10 +293,11 @@ class Search:
     # -- bounds ------------------------------------------------------------------------------------------------
 
     def _affordable(self, candidate: Candidate) -> bool:
-        """Whether it, with what follows where it is kept, is within the budget. The first one is tried in any case: a
-        search that has tried nothing says nothing."""
-        more_s = self.guard.answer_s + self.knobs[candidate.knob].builds_s
-        return not self.verdicts or self.fits(_ROUND + _CONCLUSION, more_s)
+        return not self.begun or self.fits_if_kept(self.knobs[candidate.knob].builds_s)
+
+    def fits_if_kept(self, more_s: float) -> bool:
+        """Whether these seconds, a round, and what follows where a setting is kept are within the budget."""
+        return self.fits(_ROUND + _CONCLUSION, self.guard.answer_s + more_s)
 
     def fits(self, trials: int, guard_s: float = 0.0) -> bool:
         """Whether so many trials more, and so many seconds of the guard, are within the budget."""
@@ -330,7 +309,7 @@ class Search:
         needed = trials * took + guard_s
         return self.budget.seconds is None or time.monotonic() - self.started + needed <= self.budget.seconds
 
-    def _too_large(self, trial: Trial | None) -> bool:
+    def too_large(self, trial: Trial | None) -> bool:
         used = trial.figures.memory_bytes if trial is not None and trial.figures else None
         return bool(self.wish.memory_limit and used and used > self.wish.memory_limit)
 

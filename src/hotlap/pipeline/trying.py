@@ -17,6 +17,7 @@ from hotlap.facts.verdict import Tuning
 from hotlap.launch import runfolder
 from hotlap.launch.host import inspect_host
 from hotlap.launch.process import Signals
+from hotlap.launch.warm import NAME as IMPORTS
 from hotlap.launch.warm import Warmth
 from hotlap.measure.contest import LEAST_ROUNDS, Variant, contest
 from hotlap.measure.heat import possible
@@ -51,6 +52,9 @@ def tune(
     host = inspect_host(measure=True)
     codec.write_json(folder / "job.json", job)
     codec.write_json(folder / "host.json", host)
+    (folder / IMPORTS).unlink(
+        missing_ok=True
+    )  # of an earlier search: the script may import something else by now
     with Signals() as signals, closing(Warmth(job, folder)) as warmth:
         bounds = {key: sorted(each.value for each in wish.allowed) for key in knobs}
         bench = Bench(

@@ -36,7 +36,7 @@ def _wait_for_runs() -> None:
 
         from hotlap.launch.warmed import wait_for_runs
 
-        wait_for_runs(socket.socket(fileno=int(os.environ["HOTLAP_WARM"])))
+        wait_for_runs(socket.socket(fileno=int(os.environ.pop("HOTLAP_WARM"))))
     except BaseException:
         os._exit(1)
 

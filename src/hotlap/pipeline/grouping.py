@@ -1,0 +1,69 @@
+"""Candidates that take turns within one process: those that surely pay are tried, guarded and kept together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hotlap.facts.verdict import Ruling, Sameness
+from hotlap.judge.gain import rule, rule_shown
+from hotlap.pipeline.screening import takes_s, together
+from hotlap.propose.search import Candidate, simpler
+
+if TYPE_CHECKING:
+    from hotlap.pipeline.search import Search
+
+
+def screenable(search: Search, offered: list[Candidate]) -> list[Candidate]:
+    """Candidates for one process, as many as the budget has time for."""
+    several = search.screening.suited(offered, search.plan, search.knobs, search.best)
+    while several and search.begun and not _affordable(search, several):
+        several = several[:-1]
+    return several
+
+
+def screen(search: Search, several: list[Candidate]) -> None:
+    """Drop what surely brings nothing, try what surely pays; the others are left to processes of their own."""
+    _take_turns(search, several)
+    promising = search.screening.promising(several)
+    if promising and _affordable(search, promising):
+        _take_turns(search, promising)
+    for each in several:
+        gain = search.screening.gains.get(each.key)
+        cannot = search.screening.refused.get(each.key, "")
+        if cannot or (rule(gain) is Ruling.DROP and not simpler(each, search.plan, search.knobs)):
+            search.drop_live(each, gain, cannot)
+    group = search.screening.winners(several, search.plan, search.knobs)
+    if len(group) > 1:
+        _try_together(search, group)
+    elif group:
+        search.try_one(group[0], rule_shown)
+
+
+def _affordable(search: Search, several: list[Candidate]) -> bool:
+    figures = search.best.figures if search.best else None
+    return figures is not None and search.fits_if_kept(takes_s(search.plan, several, search.knobs, figures))
+
+
+def _take_turns(search: Search, several: list[Candidate]) -> None:
+    search.said.note(f"{len(several)} settings in turn within one process")
+    step_ms = search.best.figures.step_ms if search.best and search.best.figures else 0.0
+    search.screening.measure(
+        search.bench, search.ledger, search.plan, several, search.knobs, search.said.trial, step_ms
+    )
+
+
+def _try_together(search: Search, group: list[Candidate]) -> None:
+    """One plan with all of them meets the incumbent in fresh processes. Where it does not hold, each is tried alone."""
+    challenger = together(search.plan, group, search.knobs)
+    held = search.duel(search.plan, challenger, judge=rule_shown)
+    acting = held.last is not None and all(each.knob in held.last.stood for each in group)
+    better = acting and held.failed is None and rule_shown(search.gain(held)) is Ruling.KEEP
+    guarded = search.guard.ask(challenger, held.last) if better and not search.too_large(held.last) else None
+    if guarded is None or guarded.sameness is not Sameness.SAME:
+        search.screening.apart = True
+        search.said.note("together they do not hold: one by one")
+        return
+    gains = [search.screening.gains[each.key] for each in group]
+    search.stand_on(challenger, held)
+    for each, gain in zip(group, gains, strict=True):
+        search.keep_live(each, gain, guarded)
