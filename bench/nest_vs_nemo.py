@@ -4,8 +4,10 @@ python -m hotlap_recipes.nest.make_data --out speech
 python bench/nest_vs_nemo.py --nemo-python /path/to/python --data speech [--plan plan.yaml] [--rounds 3]
 
 NeMo has to have a Python of its own: pip install "nemo_toolkit[core,common-only,asr-only]==3.0.0" torch==2.13.0.
-`--plan` adds the fast config under a plan that `hotlap tune` wrote. `--store FILE` keeps the figures of every run and
-adds to those that it holds, so that rounds can be measured in several sittings. `--only a,b` leaves the others out.
+Our configs train one whole epoch a run, so that all meet the same clips: long ones cost more for each second of sound.
+NeMo, which is slower, makes `--steps` steps. `--plan` adds the fast config under a plan that `hotlap tune` wrote.
+`--store FILE` keeps the figures of every run and adds to those that it holds, so that rounds can be measured in several
+sittings. `--only a,b` leaves the others out.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import interleave
 from hotlap_recipes.nest.export import nemo_config
@@ -21,7 +24,7 @@ from interleave import BENCH, PYTHON, Variant, against, host_line
 from nest_alignment import config_of
 
 interleave.PATIENCE_S = 240  # NeMo's steps take seconds each
-BATCH, WORKERS = 8, 2
+BATCH, WORKERS, WARMUP = 8, 2, 2
 TITLES = {
     "nemo": "NeMo 3.0.0, batch 8",
     "naive": "naive config, batch 2",
@@ -58,14 +61,15 @@ def variants(options: argparse.Namespace, folder: Path, seed: int) -> list[Varia
     name, workers = "nest_fast-conformer_fast", [f"model.train_ds.num_workers={WORKERS}"]
 
     def ours(title: str, config_name: str, overrides: list[str], steps: int, *before: str) -> Variant:
-        script = [str(BENCH / "nest_ours.py"), config_name, "2", str(steps), str(options.threads)]
+        script = [str(BENCH / "nest_ours.py"), config_name, str(WARMUP), str(steps), str(options.threads)]
         return Variant(title, [PYTHON, *before, *script, *manifests, *quiet, *overrides])
 
     config = config_of([f"size={options.size}"])
+    clips = count(data / "train_manifest.json", config.model.train_ds)
     asked = {
         "seed": seed,
         "threads": options.threads,
-        "warmup": 2,
+        "warmup": WARMUP,
         "steps": options.steps,
         "log_every_n_steps": 10,
         "model": nemo_config(config.model) | {"train_ds": _nemo_data(data)},
@@ -74,14 +78,20 @@ def variants(options: argparse.Namespace, folder: Path, seed: int) -> list[Varia
     nemo = [options.nemo_python, str(BENCH / "nest_nemo.py"), "train", str(folder / "nemo.json")]
     found = [
         Variant("nemo", nemo),
-        ours("naive", "nest_fast-conformer", [], 16 * options.steps),
-        ours("fast", name, [f"model.train_ds.batch_size={BATCH}", *workers], 6 * options.steps),
-        ours("fast16", name, [f"model.train_ds.batch_size={2 * BATCH}", *workers], 4 * options.steps),
+        ours("naive", "nest_fast-conformer", [], clips // 2 - WARMUP),
+        ours("fast", name, [f"model.train_ds.batch_size={BATCH}", *workers], clips // BATCH - WARMUP),
+        ours("fast16", name, [f"model.train_ds.batch_size={2 * BATCH}", *workers], clips // 16 - WARMUP),
     ]
     if options.plan:
         plan = ["-m", "hotlap", "run", "--plan", str(options.plan.resolve())]
-        found.append(ours("tuned", name, workers, 6 * options.steps, *plan))
+        found.append(ours("tuned", name, workers, clips // BATCH - WARMUP, *plan))
     return [each for each in found if not options.only or each.name in options.only.split(",")]
+
+
+def count(manifest: Path, config: Any) -> int:
+    """Clips that are trained on."""
+    lines = [json.loads(line) for line in manifest.read_text(encoding="utf-8").splitlines()]
+    return sum(config.min_duration <= each["duration"] <= config.max_duration for each in lines)
 
 
 def _nemo_data(data: Path) -> dict[str, object]:
@@ -144,7 +154,7 @@ def main() -> None:
     if options.store:
         options.store.write_text(json.dumps(figures, indent=1))
     print(
-        f"size {options.size}, {options.threads} threads, NeMo {options.steps} steps a run, the others more"
+        f"size {options.size}, {options.threads} threads, NeMo {options.steps} steps a run, the others an epoch"
     )
     table(figures)
 

@@ -28,8 +28,9 @@ import json, os, signal, sys
 import torch
 facts = {
     "main": __name__, "file": __file__, "argv": sys.argv, "path": sys.path[0], "cwd": os.getcwd(),
-    "spec": getattr(__spec__, "name", None), "same": sys.modules["__main__"].__dict__ is globals(), "word": os.environ.get("WORD"),
-    "handler": str(signal.getsignal(signal.SIGINT)), "warm": os.environ.get("HOTLAP_WARM"),
+    "spec": getattr(__spec__, "name", None), "same": sys.modules["__main__"].__dict__ is globals(),
+    "word": os.environ.get("WORD"), "handler": str(signal.getsignal(signal.SIGINT)),
+    "warm": os.environ.get("HOTLAP_WARM"),
 }
 print(json.dumps(facts), flush=True)
 if "sleep" in sys.argv:

@@ -104,7 +104,8 @@ def precision(asked: Any, on_gpu: bool) -> str:
         return known.get(str(asked), str(asked))
     if on_gpu:
         return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "16-mixed"
-    return "bf16-mixed" if torch.cpu._is_amx_tile_supported() else "32-true"
+    has_units = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return "bf16-mixed" if has_units else "32-true"
 
 
 def log_folder(config: DictConfig) -> Path:

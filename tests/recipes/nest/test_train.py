@@ -212,6 +212,16 @@ def test_options_of_the_trainer_are_what_they_mean_without_a_gpu(composed):
     assert precision("bf16", on_gpu=False) == "bf16-mixed" and precision(16, on_gpu=True) == "16-mixed"
 
 
+@pytest.mark.parametrize(
+    ("amx", "bf16", "meant"),
+    [(False, False, "32-true"), (False, True, "bf16-mixed"), (True, False, "bf16-mixed")],
+)
+def test_auto_is_what_the_cpu_has_units_for(monkeypatch, amx, bf16, meant):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16)
+    assert precision("auto", on_gpu=False) == meant
+
+
 def test_the_rate_rises_to_the_end_of_the_warm_up_and_falls():
     noam = Noam(d_model=64, warmup=100, least=1e-9)
     rates = [noam(step) for step in range(1, 1000)]
