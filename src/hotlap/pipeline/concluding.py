@@ -12,7 +12,7 @@ from hotlap.facts.counting import alike, worths
 from hotlap.facts.plan import Plan, Proof
 from hotlap.facts.trial import Figures, Goal, worth
 from hotlap.facts.verdict import Gain, Guarded, Tuning
-from hotlap.judge.gain import beats, gain_of
+from hotlap.judge.gain import LEAST, beats, gain_of
 from hotlap.launch import runfolder
 from hotlap.measure.duel import Duel, InterruptedSearch, run_trial, scatter_of
 from hotlap.seams.plan_file import write_plan
@@ -37,8 +37,8 @@ def conclude(search: Search) -> Tuning:
             final = _final(search)
             before, after = alike(final.before, final.after)
             base, tuned = _middle(before) or base, _middle(after) or tuned
-            gain = search.gain(final, Goal.SPEED)
-            if not beats(search.gain(final)):
+            gain = _proved(search, final, Goal.SPEED)
+            if not beats(_proved(search, final, search.goal)):
                 search.plan, search.ended, tuned = Plan(), _NO_BETTER, base
             else:
                 guarded = search.guard.ask(search.plan, final.last)
@@ -72,6 +72,19 @@ def write_plan_of(search: Search) -> None:
 def _final(search: Search) -> Duel:
     """At least two rounds: this is the figure that is shown."""
     return search.duel(Plan(), search.plan, least=_LEAST_ROUNDS)
+
+
+def _proved(search: Search, final: Duel, goal: Goal) -> Gain | None:
+    """What the last rounds show. Where they scatter too much to be sure of it, all runs of the script as it is and all
+    of the plan since it was accepted: on a machine that others use, two rounds may be two bad moments. The runs that it
+    was chosen for do not count."""
+    last = search.gain(final, goal)
+    if last is None or last.decided or last.value < LEAST:
+        return last
+    ledger = search.ledger
+    since = [trial.figures for trial in ledger.of(search.plan) if trial.number > search.accepted_at]
+    rates = worths(goal, ledger.figures(Plan()), [each for each in since if each])
+    return gain_of(rates[0], rates[1], scatter_of(ledger, goal), final=True)
 
 
 def _middle(figures: list[Figures]) -> Figures | None:

@@ -83,6 +83,7 @@ class Search:
         )
         self._in_a_group: set[str] = set()  # knobs that were kept together with others
         self.guard = GuardRuns(bench, knobs, said.note, lambda seconds: self.fits(_CONCLUSION, seconds))
+        self.accepted_at = 0  # number of the last trial before the plan stood
         self.base: Figures | None = None
         self.best: Trial | None = None
         self.seen: tuple[Timeline, ...] = ()
@@ -231,6 +232,7 @@ class Search:
     def stand_on(self, plan: Plan, held: Duel) -> None:
         """The plan is the incumbent from now on."""
         self.plan, self.best, self.seen = plan, held.last, _with_operators(held.seen, self.seen)
+        self.accepted_at = max(trial.number for trial in self.ledger.trials)
         self.screening.forget()
         write_plan_of(self)
 

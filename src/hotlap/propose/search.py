@@ -16,7 +16,7 @@ from hotlap.ports.values import NotAllowedError, Whole
 from hotlap.propose.batch import ACCUMULATE, BATCH, next_batch
 
 WORTH = 0.03  # of the step: a knob that could save less at most is not tried
-UNPROMISING = 0.01  # predicted gain: below this a trial costs more than it may bring
+UNPROMISING = 0.02  # gain to be expected: what is kept must bring 3 %, and below this that would be by chance
 AGAIN = 1.5  # times what it promised when it was dropped: then there is reason to try it once more
 _FOR_MEMORY = frozenset({"grad-checkpointing", "precision", BATCH, "set-to-none"})
 
@@ -122,8 +122,7 @@ def _from_fixes(diagnosis: Diagnosis, knobs: Mapping[str, Knob]) -> Iterable[Can
                 setting = knob.values.read(fix.setting)
             except NotAllowedError:
                 continue  # a rule may name a value that this knob does not take
-            if fix.predicted_gain is None or fix.predicted_gain >= UNPROMISING:
-                yield Candidate(fix.knob, setting, fix.predicted_gain, fix.interval, finding.share)
+            yield Candidate(fix.knob, setting, fix.predicted_gain, fix.interval, finding.share)
 
 
 def _from_knobs(host: Host, timeline: Timeline, knobs: Mapping[str, Knob]) -> Iterable[Candidate]:
@@ -159,6 +158,6 @@ def _with_its_own(candidate: Candidate, beside: Mapping[str, Any]) -> Candidate:
 
 
 def _wanted(candidate: Candidate, knob: Knob, wish: Wish) -> bool:
-    if knob.numerics not in wish.allowed:
+    if knob.numerics not in wish.allowed or candidate.promise < UNPROMISING:
         return False
     return wish.goal != Goal.MEMORY or candidate.knob in _FOR_MEMORY
