@@ -72,10 +72,14 @@ def test_the_guard_sees_what_real_runs_compute(bench):
         assert found.reason.startswith(what)
 
 
-def test_another_seed_trains_another_model_also_where_the_script_seeds(bench):
-    runs = [witness(bench("small.py", "seeded"), f"s{seed}", seed) for seed in (0, 1)]
-    assert runs[0].losses != runs[1].losses
-    assert runs[0].batches != runs[1].batches
+@pytest.mark.parametrize("kind", ["seeded", "generator"])
+def test_another_seed_trains_another_model_also_where_the_script_seeds(bench, kind):
+    """Or has generators of its own, for its rows and for their order."""
+    runs = [witness(bench("small.py", kind), f"s{number}", seed) for number, seed in enumerate((0, 0, 1, 1))]
+    assert runs[0].batches == runs[1].batches
+    assert runs[2].batches == runs[3].batches
+    assert runs[0].losses != runs[2].losses
+    assert not set(runs[0].batches) & set(runs[2].batches)
 
 
 def test_gradients_that_underflow_in_16_bits_are_no_rounding(bench):

@@ -1,7 +1,8 @@
 """Writes down what the first steps computed, so that two runs can be compared: losses, batches, parameters, generators.
 
 Only in runs that the guard starts; nothing is timed in them. Random numbers are seeded at the start, so that a script
-that does not seed can be compared with itself, and a seed other than 0 shifts every seed that the script sets.
+that does not seed can be compared with itself, and a seed other than 0 shifts every seed that the script sets, also of
+generators of its own: what chance does to a training is told by runs that differ in all that is drawn.
 """
 
 from __future__ import annotations
@@ -166,18 +167,40 @@ def _seed(seed: int, wrap: Callable[..., Any]) -> None:
     if seed:
         for owner in (torch, torch.random, random, numpy.random):
             wrap(owner, "manual_seed" if owner in (torch, torch.random) else "seed", _shifted(seed))
+        wrap(numpy.random, "default_rng", _shifted(seed))
+        wrap(torch, "Generator", functools.partial(_reseeded, seed=seed))
 
 
 def _shifted(seed: int) -> Callable[..., Any]:
     def around(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def sown(value: Any = None, *args: Any, **kwargs: Any) -> Any:
-            shifted = (value + seed * _SHIFT) % 2**32 if isinstance(value, int) else value
-            return original(shifted, *args, **kwargs)
+            return original(_other(value, seed), *args, **kwargs)
 
         return sown
 
     return around
+
+
+def _other(value: Any, seed: int) -> Any:
+    """A seed in the place of the script's; what is none stays."""
+    if isinstance(value, list | tuple):  # as numpy takes them
+        return [*value, seed * _SHIFT]
+    return (value + seed * _SHIFT) % 2**32 if isinstance(value, int) else value
+
+
+def _reseeded(original: Any, *, seed: int) -> type:
+    """Generators of the script's own, as it passes them to loaders and samplers. Torch's own still count as such."""
+
+    class Kind(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, original)
+
+    class Generator(original, metaclass=Kind):  # type: ignore[misc]
+        def manual_seed(self, value: int) -> Any:
+            return super().manual_seed(_other(value, seed))
+
+    return Generator
 
 
 def sketch(parameters: list[torch.Tensor]) -> list[float]:
