@@ -168,7 +168,7 @@ def _seed(seed: int, wrap: Callable[..., Any]) -> None:
         for owner in (torch, torch.random, random, numpy.random):
             wrap(owner, "manual_seed" if owner in (torch, torch.random) else "seed", _shifted(seed))
         wrap(numpy.random, "default_rng", _shifted(seed))
-        wrap(torch, "Generator", functools.partial(_reseeded, seed=seed))
+        boundary.attempt(wrap, torch, "Generator", functools.partial(_reseeded, seed=seed))
 
 
 def _shifted(seed: int) -> Callable[..., Any]:
@@ -192,7 +192,7 @@ def _other(value: Any, seed: int) -> Any:
 def _reseeded(original: Any, *, seed: int) -> type:
     """Generators of the script's own, as it passes them to loaders and samplers. Torch's own still count as such."""
 
-    class Kind(type):
+    class Kind(type(original)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)
 
