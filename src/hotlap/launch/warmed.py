@@ -22,7 +22,8 @@ from typing import Any
 from hotlap.probe.control import WindowDone
 
 MOST_BYTES = 1 << 16
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # not all of them are known to Windows, where this is only imported
+_SIGNALS = [each for each in signal.Signals if each.name in _NAMES]
 
 
 def wait_for_runs(channel: socket.socket) -> None:
