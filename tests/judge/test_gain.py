@@ -7,7 +7,7 @@ import pytest
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import beats, break_even, gain_of, rule, rule_simpler
+from hotlap.judge.gain import beats, break_even, gain_of, rule, rule_shown, rule_simpler
 from hotlap.stats.compare import Scatter
 
 
@@ -27,6 +27,19 @@ def figures(step_ms, compile_s=0.0, samples=None):
 )
 def test_what_becomes_of_a_gain(gain, expected):
     assert rule(gain) is expected
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        (None, Ruling.UNDECIDED),
+        (Gain(0.05, Interval(-0.1, 0.2)), Ruling.KEEP),
+        (Gain(0.02, Interval(-0.1, 0.2)), Ruling.UNDECIDED),
+        (Gain(-0.2, Interval(-0.3, -0.1)), Ruling.DROP),
+    ],
+)
+def test_what_was_shown_before_must_only_be_so_again(gain, expected):
+    assert rule_shown(gain) is expected
 
 
 def test_a_single_run_of_each_says_nothing_unless_the_scatter_is_known():

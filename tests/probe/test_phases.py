@@ -30,6 +30,15 @@ def test_only_the_phases_that_were_asked_for_and_free_input_first(session, feed)
     named = [type(each) for each in phases.phases(session, feed, ["ops", "ceiling"])]
     assert named == [CeilingPhase, *[RehearsalPhase] * len(numbers_of_workers()), OperatorPhase]
     assert phases.phases(session, feed, []) == []
+    named = [type(each) for each in phases.phases(session, feed, ["ops", "free"])]
+    assert named == [CeilingPhase, OperatorPhase]
+
+
+def test_free_input_by_itself_is_brief(session, feed, monkeypatch):
+    monkeypatch.setattr(type(session.control), "phase", 300)
+    (free,) = phases.phases(session, feed, ["free"])
+    (whole,) = phases.phases(session, feed, ["ceiling"])[:1]
+    assert (free.steps, whole.steps) == (100, 300)
 
 
 def test_whole_steps_are_traced_with_their_sizes(session, operator_phase):
