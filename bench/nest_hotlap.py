@@ -41,11 +41,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("part", choices=list(ASKED))
+    parser.add_argument("--budget", help="of a search, in the place of its usual one")
     options = parser.parse_args()
     print(host_line(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for asked, train, size in ASKED[options.part]:
-            words = [*asked, *train, *overrides(options.data.resolve(), size)]
+            given = list(asked)
+            if options.budget:
+                given[given.index("--budget") + 1] = options.budget
+            words = [*given, *train, *overrides(options.data.resolve(), size)]
             subprocess.run([PYTHON, "-m", "hotlap", *words], cwd=folder, check=True)
 
 

@@ -27,7 +27,7 @@ from hotlap.measure.contest import Contest, Variant, contest
 from hotlap.measure.duel import run_trial
 from hotlap.measure.heat import possible
 from hotlap.measure.ledger import Ledger, key_of
-from hotlap.measure.runner import Bench
+from hotlap.measure.runner import Bench, disturbed
 from hotlap.pipeline import collect
 from hotlap.pipeline.search import Budget, Said
 from hotlap.pipeline.trying import tune
@@ -129,6 +129,7 @@ def search(case: Case) -> None:
         tune_trials=tuning.trials,
         guard=tuning.guard.sameness.value if tuning.guard else "not asked",
         table=1.0 + tuning.gain.value if tuning.gain else 1.0,
+        table_rate=tuning.tuned.throughput if tuning.tuned else tuning.baseline.throughput,
         predictions=predictions(tuning),
     )
 
@@ -209,6 +210,10 @@ def show(case: Case) -> tuple[bool, bool, float] | None:
     print(
         f"\n{case.name}: grid of {found.get('points')} of {found.get('of')} points in {found.get('grid_s', 0):.0f} s"
     )
+    beside = sum(map(disturbed, case.ledger.trials))
+    print(
+        f"  {beside} of {len(case.ledger.trials)} runs of the grid had others beside them; they were repeated once"
+    )
     if "ratios" not in found:
         print("  not yet: " + ", ".join(part for part in PARTS if part not in found))
         return None
@@ -222,6 +227,9 @@ def show(case: Case) -> tuple[bool, bool, float] | None:
     how = "in slices" if found["sliced"] else "one after the other"
     for name, ratio in found["beside"].items():
         print(f"  {name} beside the grid's best, {how}: {ratio[0]:.3f} ({ratio[1]:.3f} to {ratio[2]:.3f})")
+    rate, best = (median(found["rates"][name]) for name in ("tune", "grid"))
+    print(f"  by medians of runs one after the other: {rate / best - 1:+.1%} of the grid's best; "
+          f"measured again {rate / found['table_rate'] - 1:+.1%} of the samples/s in tune's own table")  # fmt: skip
     close = found["beside"]["tune"][0] >= 1 - CLOSE
     cheap = found["tune_s"] <= COST * found["grid_s"]
     again = found["ratios"]["tune"][0] / found["table"] - 1

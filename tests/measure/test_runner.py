@@ -130,17 +130,21 @@ def warm(bench, tmp_path):
         each.close()
 
 
+def forked(bench, number):
+    begun = bench.begin(number, Plan())
+    assert begun.started.warm
+    return begun.concluded(begun.started.wait(bench.signals))
+
+
 def test_a_forked_run_computes_what_a_started_one_does(warm):
     """Bit by bit; and it trains as well."""
     mine = warm("small.py")
     assert mine.trial(1, Plan())[0].status is Status.DONE
-    begun = mine.begin(2, Plan())
-    assert begun.started.warm
-    trial, seen = begun.concluded(begun.started.wait(mine.signals))
+    trial, seen = forked(mine, 2)
     assert trial.status is Status.DONE, trial.reason
     assert seen[0].steady_steps >= 30
-    forked, started = witness(mine, "w1"), witness(replace(mine, warmth=None), "w2")
-    assert first_difference(started, forked) == ""
+    by_fork, by_start = witness(mine, "w1"), witness(replace(mine, warmth=None), "w2")
+    assert first_difference(by_start, by_fork) == ""
 
 
 def test_a_job_that_cannot_be_forked_is_started_as_ever(warm):
@@ -165,9 +169,7 @@ def test_what_fails_in_either_way_is_no_fault_of_forking(warm):
 def test_a_script_that_fails_at_its_end_fails_when_it_is_forked_too(warm):
     mine = warm("ends_badly.py")
     assert mine.trial(1, Plan())[0].status is Status.DEAD
-    begun = mine.begin(2, Plan())
-    assert begun.started.warm
-    trial, _ = begun.concluded(begun.started.wait(mine.signals))
+    trial, _ = forked(mine, 2)
     assert trial.status is Status.DEAD
     assert "planted" in trial.reason
     assert mine.trial(3, Plan())[0].status is Status.DEAD

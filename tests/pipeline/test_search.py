@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -410,6 +411,23 @@ def test_what_blocks_show_and_fresh_processes_do_not_is_not_kept(searched):
     tuning, written = searched(world, LIVE, seconds=30.0)
     assert written.settings == {}
     assert ("precision", Ruling.KEEP) not in rulings(tuning)
+
+
+def test_what_another_of_its_group_has_carried_is_left_out(searched):
+    """Better in blocks, worse in fresh processes: beside one that brings much it is kept at first, not in the end."""
+    world = World(shows=SHOWN)
+    blocks = {"precision": 1.4, "fused-optimizer": 1.1}
+    fresh = {"precision": 1.4, "fused-optimizer": 0.9}
+
+    def speed(settings):
+        factors = blocks if "in blocks" in settings else fresh
+        return math.prod(factors.get(key, 1.0) for key in settings)
+
+    world.speeds = speed
+    tuning, written = searched(world, LIVE, seconds=30.0)
+    assert ("fused-optimizer", Ruling.KEEP) in rulings(tuning)
+    assert written.settings == {"precision": "bf16-mixed"}
+    assert tuning.verdicts[-1].reason == "the plan is as fast without it by now"
 
 
 def test_what_does_not_fit_the_budget_leaves_room_for_what_does(searched):

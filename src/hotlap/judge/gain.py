@@ -47,8 +47,8 @@ def rule_simpler(gain: Gain | None, tie: float = LEAST) -> Ruling:
 
 
 def rule_shown(gain: Gain | None, least: float = LEAST) -> Ruling:
-    """Of a challenger that blocks of steps within one process have surely shown to be better: here he must only be so
-    again, without a doubt of its own."""
+    """Of a challenger that blocks of steps within one process have surely shown to be better: here he must be so again,
+    by enough, but his interval need not leave chance out once more."""
     if gain is not None and gain.value >= least:
         return Ruling.KEEP
     return rule(gain, least)

@@ -40,9 +40,8 @@ class Sdpa(Knob):
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         """Where attention was seen to be computed by hand: a softmax among the operators, and no fused attention."""
         names = [each.name for each in (timeline.ops.top if timeline.ops else ())]
-        softmax = any(
-            "softmax" in name and "log_softmax" not in name for name in names
-        )  # the other is a loss
+        # A log-softmax is a loss's.
+        softmax = any("softmax" in name and "log_softmax" not in name for name in names)
         return (True,) if softmax and not any("attention" in name for name in names) else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:

@@ -27,9 +27,8 @@ _STANDARD = tuple(f"{_PATHS[key]}{os.sep}" for key in ("stdlib", "platstdlib"))
 _SITES = {_PATHS["purelib"], _PATHS["platlib"], *site.getsitepackages(), site.getusersitepackages()}
 _INSTALLED = tuple(f"{each}{os.sep}" for each in _SITES)
 _SCRIPT = ""  # in the place of a library's name
-_READ_LATER = {
-    "PYTORCH_NVML_BASED_CUDA_CHECK"
-}  # when GPUs are counted; Lightning sets it before it imports torch
+# When GPUs are counted, not at an import; Lightning sets it before it imports torch.
+_READ_LATER = {"PYTORCH_NVML_BASED_CUDA_CHECK"}
 Change = tuple[int, str]
 """Of the process's environment: how many imports had come by then, and the library that made it."""
 
@@ -46,11 +45,8 @@ class ImportRegister(MetaPathFinder):
     def install(self) -> None:
         """Called once, before any of the user's code."""
         sys.meta_path.insert(0, self)
-        for name in (
-            "putenv",
-            "unsetenv",
-            "sched_setaffinity",
-        ):  # os.environ calls the first two at every change
+        # os.environ calls the first two at every change; pools of threads are as large as the cores that are allowed.
+        for name in ("putenv", "unsetenv", "sched_setaffinity"):
             if hasattr(os, name):
                 setattr(os, name, self._noticing(getattr(os, name)))
         atexit.register(self.write)

@@ -97,9 +97,8 @@ def _begin(environment: Mapping[str, str], files: list[int], handlers: Mapping[s
         os.dup2(file, stream)
     _close(files)
     os.environ.update(environment)
-    if (
-        "numpy.random" in sys.modules
-    ):  # random seeds itself anew after a fork; torch is never seeded by itself
+    # Python's random seeds itself anew after a fork, and torch's default seed is always the same.
+    if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
 
 

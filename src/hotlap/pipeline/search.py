@@ -143,6 +143,7 @@ class Search:
         self.verdicts = [each.verdict for each in ruled]
         self.tried = {(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts}
         self.plan = Plan(ruled[-1].settings)
+        self.accepted_at = max((trial.number for trial in self.ledger.trials), default=0)
         for each in ruled:
             if each.verdict.ruling is Ruling.KEEP and each.verdict.guard is not None:
                 self.guard.known[key_of(each.settings)] = each.verdict.guard
