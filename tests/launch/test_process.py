@@ -14,7 +14,7 @@ import pytest
 
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
-from hotlap.launch.process import Signals, run_job
+from hotlap.launch.process import Running, Signals, run_job
 from hotlap.probe import boundary
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as Unix knows them")
@@ -39,7 +39,7 @@ print("seen", *[int(number) for number in seen], flush=True)
 PARENT = """
 import os, sys
 from hotlap.facts.job import Job
-from hotlap.launch.process import Signals, run_job
+from hotlap.launch.process import Running, Signals, run_job
 with Signals() as signals:
     outcome = run_job(Job(tuple(sys.argv[1:]), ".", "job"), os.environ, lambda pid: True, signals)
 print("outcome", outcome.exit_code, outcome.interrupted, outcome.by_signal, flush=True)
@@ -215,3 +215,14 @@ def test_where_the_system_cannot_wait_for_signals_an_interrupt_counts_as_the_ter
         threading.Timer(0.2, signal.pthread_kill, [here, signal.SIGINT]).start()
         assert signals.next(5.0) == (signal.SIGINT, True)
         assert signals.next(0.0) is None
+
+
+def test_a_signal_that_came_while_the_job_was_being_started_reaches_it(tmp_path):
+    """The terminal gave it to hotlap alone: there was no job yet."""
+    job = Job((sys.executable, "-c", "import time; time.sleep(60)"), str(tmp_path), "job")
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        running = Running(job, os.environ, lambda _: True, signals, (None, subprocess.DEVNULL))
+        outcome = running.outcome()
+    assert outcome.interrupted
+    assert outcome.by_signal == signal.SIGINT

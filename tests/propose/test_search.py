@@ -109,6 +109,23 @@ def test_what_promises_much_more_beside_another_incumbent_is_tried_again(offered
     assert names(offered(change, tried={("num-workers", "2"): 0.1})) == [("num-workers", 2)]
 
 
+def test_what_was_predicted_and_tried_is_not_tried_again_for_what_it_could_save_at_most(offered, monkeypatch):
+    """The knob's own ceiling is far above the rule's prediction; where no rule predicts, it is what there is."""
+    monkeypatch.setattr(SILENT["compile"], "ceiling", lambda *_: 0.8)
+    monkeypatch.setattr(SILENT["compile"], "settings", lambda *_: ("default",))
+    assert names(offered()) == [("compile", "default")]
+    change = finding(fix("compile", "default", 0.1))
+    assert names(offered(change, tried={("compile", "default"): 0.1})) == []
+
+
+def test_what_could_hardly_bring_enough_is_not_tried(offered, monkeypatch):
+    """By a rule's prediction, or by a part of the most that it could save."""
+    assert names(offered(finding(fix("num-workers", "2", 0.015)))) == []
+    monkeypatch.setattr(SILENT["compile"], "ceiling", lambda *_: 0.05)
+    monkeypatch.setattr(SILENT["compile"], "settings", lambda *_: ("default",))
+    assert names(offered()) == []
+
+
 def test_a_batch_is_doubled_step_by_step_and_takes_the_rate_along(offered):
     """Twice as large first, whatever is predicted of four times: throughput decides how far it goes."""
     sizes = finding(fix("batch-size", "64", 0.4), fix("batch-size", "128", 0.9))
