@@ -221,8 +221,21 @@ def test_a_signal_that_came_while_the_job_was_being_started_reaches_it(tmp_path)
     """The terminal gave it to hotlap alone: there was no job yet."""
     job = Job((sys.executable, "-c", "import time; time.sleep(60)"), str(tmp_path), "job")
     with Signals() as signals:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         running = Running(job, os.environ, lambda _: True, signals, (None, subprocess.DEVNULL))
         outcome = running.outcome()
     assert outcome.interrupted
     assert outcome.by_signal == signal.SIGINT
+
+
+def test_a_signal_that_reaches_a_thread_of_a_library_is_no_exception():
+    """Threads that were there before do not hold it, and the system gives it to any of them."""
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    with Signals() as signals:
+        signal.pthread_kill(other.ident, signal.SIGINT)
+        got = [signals.next(0.5), signals.next(0)]
+    over.set()
+    other.join()
+    assert got == [(signal.SIGINT, False), None]

@@ -6,7 +6,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
@@ -174,6 +176,8 @@ class Signals:
 
     def __init__(self) -> None:
         self._can_wait = hasattr(signal, "sigtimedwait")
+        self._elsewhere: deque[int] = deque()  # came to a thread of a library, which does not hold them
+        self._handlers: dict[int, Any] = {}
         known = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
         # What is ignored (nohup, a background job of a shell) stays ignored.
         self._numbers = {each for each in known if each and signal.getsignal(each) is not signal.SIG_IGN}
@@ -181,7 +185,12 @@ class Signals:
     def __enter__(self) -> Signals:
         if self._can_wait:
             self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+            if threading.current_thread() is threading.main_thread():
+                self._handlers = {each: signal.signal(each, self._note) for each in self._numbers}
         return self
+
+    def _note(self, number: int, _frame: object) -> None:
+        self._elsewhere.append(number)
 
     @property
     def for_child(self) -> Callable[[], object] | None:
@@ -196,13 +205,18 @@ class Signals:
                 self._numbers, 0
             ):  # an impatient second Ctrl-C, while the report was written
                 pass
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def next(self, seconds: float) -> tuple[int, bool] | None:
         """The next signal and whether the job has got it too; None after a while."""
         if self._can_wait:
-            received = signal.sigtimedwait(self._numbers, seconds)
-            return (received.si_signo, received.si_code == _FROM_TERMINAL) if received else None
+            received = None if self._elsewhere else signal.sigtimedwait(self._numbers, seconds)
+            if received:
+                return received.si_signo, received.si_code == _FROM_TERMINAL
+            # who sent it is not known there
+            return (self._elsewhere.popleft(), False) if self._elsewhere else None
         try:
             time.sleep(seconds)
         except KeyboardInterrupt:
