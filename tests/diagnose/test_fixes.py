@@ -41,6 +41,7 @@ KNOBS = {
     "checkpoint-every",
     "monitor-budget",
     "debug-mode-off",
+    "keep-memory",
     "ddp-buckets",
     "static-graph",
 }

@@ -267,6 +267,22 @@ def test_a_winner_that_does_not_win_again_is_no_winner(searched):
     assert tuning.gain is None
 
 
+def test_what_the_machine_does_to_a_whole_round_hides_no_gain(searched):
+    """It is half as fast in one round as in another; within each of them the setting is a tenth faster."""
+    world = World()
+    paces = (1.0, 0.6, 1.2, 0.8, 1.1)
+
+    def speed(settings):
+        trials = [kind for kind, _ in world.made].count("trial")
+        return paces[trials // 2 % len(paces)] * (1.1 if settings else 1.0)
+
+    world.speeds = speed
+    tuning, written = searched(world, [CACHE])
+    assert written.settings == {"cache-dataset": "memory"}
+    assert tuning.verdicts[0].gain.value == pytest.approx(0.1, abs=0.02)
+    assert tuning.gain.value == pytest.approx(0.1, abs=0.02)
+
+
 def test_where_the_last_rounds_scatter_the_runs_before_them_decide(searched):
     """In one run of the proof the machine is a third as fast: its rounds tell nothing, all runs do."""
     world = World()

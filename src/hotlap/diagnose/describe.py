@@ -122,6 +122,8 @@ def runtime(facts: Facts) -> Runtime:
         framework=facts.get("framework", "plain"),
         backend=plain.get("backend"),
         operator_us=facts["operator_ns"] / 1e3 if "operator_ns" in facts else None,
+        pages=facts.get("pages_per_step"),
+        page_us=facts["page_ns"] / 1e3 if "page_ns" in facts else None,
     )
 
 

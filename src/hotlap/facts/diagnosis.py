@@ -41,6 +41,7 @@ class Cause(StrEnum):
     CHECKPOINT_HEAVY = "checkpoint-heavy"
     MONITORING_HEAVY = "monitoring-heavy"
     GC_PAUSES = "gc-pauses"
+    MEMORY_CHURN = "memory-churn"
     STEP_OUTLIERS = "step-outliers"
     MEMORY_GROWTH = "memory-growth"
     MEMORY_HEADROOM = "memory-headroom"

@@ -224,6 +224,8 @@ class Runtime:
     operator_us: float | None = (
         None  # forward and backward of an operator that has next to nothing to compute
     )
+    pages: float | None = None  # of memory that the system handed out in a step
+    page_us: float | None = None  # what one of them takes at its first touch
 
 
 @dataclass(frozen=True)

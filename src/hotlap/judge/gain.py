@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.stats.compare import Ratio, Scatter, ratio
+from hotlap.stats.compare import Ratio, Scatter, ratio, repeated
 
 LEAST = 0.03  # a winner must beat the incumbent by this: less is not worth a setting more
 LOOKING = 0.99  # confidence while more trials may follow: who looks often is fooled more often
@@ -22,6 +22,16 @@ def gain_of(
         return None
     found = ratio(before, after, confidence=DONE if final else LOOKING, scatter=scatter)
     return as_gain(found, len(before) + len(after))
+
+
+def gain_of_rounds(ratios: Sequence[float], scatter: Scatter, *, final: bool) -> Gain:
+    """Of ratios that were each measured side by side."""
+    return as_gain(repeated(ratios, scatter, DONE if final else LOOKING), 2 * len(ratios))
+
+
+def closer(one: Gain, other: Gain) -> Gain:
+    """Of two estimates of the same gain. Which scatter is smaller is told by all runs, not by this gain."""
+    return min(one, other, key=lambda each: each.interval.high - each.interval.low)
 
 
 def as_gain(found: Ratio, trials: int) -> Gain:

@@ -28,7 +28,8 @@ class InterruptedSearch(Exception):  # noqa: N818  # no error: the user has seen
 
 @dataclass
 class Duel:
-    """What both brought so far. `failed` is the challenger's trial that died, hung or made no step."""
+    """What both brought so far, a figure of each for every round. `failed` is the challenger's trial that died, hung or
+    made no step."""
 
     before: list[Figures] = field(default_factory=list)
     after: list[Figures] = field(default_factory=list)
@@ -41,6 +42,11 @@ class Duel:
     def rates(self, goal: Goal = Goal.SPEED) -> tuple[list[float], list[float]]:
         before, after = worths(goal, self.before, self.after)
         return before, after
+
+    def ratios(self, goal: Goal = Goal.SPEED) -> list[float]:
+        """The challenger over the incumbent, round by round."""
+        before, after = self.rates(goal)
+        return [new / old for old, new in zip(before, after, strict=True)]
 
     @property
     def memory(self) -> float | None:
@@ -71,12 +77,19 @@ def run_trial(
 
 
 def duel(
-    bench: Bench, ledger: Ledger, incumbent: Plan, challenger: Plan, rounds: int, decide: Decide, told: Told
+    bench: Bench,
+    ledger: Ledger,
+    incumbent: Plan,
+    challenger: Plan,
+    rounds: int,
+    decide: Decide,
+    told: Told,
 ) -> Duel:
     """`decide(duel)` says after each round whether the answer is known."""
     held = Duel()
     for turn in range(rounds):
         order = (challenger, incumbent) if turn % 2 == 0 else (incumbent, challenger)
+        brought: dict[bool, Figures] = {}
         for plan in order:
             trial, timelines = run_trial(bench, ledger, plan, told)
             if plan is challenger:
@@ -87,7 +100,10 @@ def duel(
             if held.failed is not None or held.idle:
                 return held
             if trial.figures is not None:
-                (held.after if plan is challenger else held.before).append(trial.figures)
+                brought[plan is challenger] = trial.figures
+        if len(brought) == len(order):
+            held.before.append(brought[False])
+            held.after.append(brought[True])
         held.final = turn == rounds - 1
         if decide(held):
             break
@@ -97,6 +113,11 @@ def duel(
 def _differ(incumbent: Plan, challenger: Plan) -> set[str]:
     """Settings of the challenger's own."""
     return {key for key, value in challenger.settings.items() if incumbent.settings.get(key) != value}
+
+
+def scatter_of_rounds(duels: Sequence[Duel], goal: Goal) -> Scatter | None:
+    """Of the ratio within a round: what the machine does to both of them is left out."""
+    return pooled([each.ratios(goal) for each in duels], Scatter(2 * USUAL.variance, USUAL.freedom))
 
 
 def scatter_of(ledger: Ledger, goal: Goal) -> Scatter | None:

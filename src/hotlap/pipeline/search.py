@@ -15,8 +15,8 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
-from hotlap.judge.gain import LEAST, break_even, gain_of, rule, rule_simpler
-from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of
+from hotlap.judge.gain import LEAST, break_even, closer, gain_of, gain_of_rounds, rule, rule_simpler
+from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of, scatter_of_rounds
 from hotlap.measure.ledger import Ledger, Ruled, key_of
 from hotlap.measure.runner import Bench
 from hotlap.pipeline.concluding import conclude, write_plan_of
@@ -78,6 +78,7 @@ class Search:
         self.plan = Plan()
         self.tried: dict[Key, float] = {}  # what each promised when it was tried
         self.screening = Screening()
+        self.duels: list[Duel] = []  # how much rounds scatter is told by all of them
         self.begun = (
             False  # the first candidates are tried in any case: a search that tried nothing says nothing
         )
@@ -208,11 +209,18 @@ class Search:
             known = judge(self.gain(held)) is not Ruling.UNDECIDED or not self.fits(_ROUND + _CONCLUSION)
             return known and len(held.after) >= least
 
-        return duel(self.bench, self.ledger, before, after, rounds, decided, self.said.trial)
+        self.duels.append(duel(self.bench, self.ledger, before, after, rounds, decided, self.said.trial))
+        return self.duels[-1]
 
     def gain(self, held: Duel, goal: Goal | None = None) -> Gain | None:
+        """By what runs of one plan scatter, or ratios within rounds, whichever is told more closely."""
         aim = goal or self.goal
-        return gain_of(*held.rates(aim), scatter_of(self.ledger, aim), final=held.final)
+        by_runs = gain_of(*held.rates(aim), scatter_of(self.ledger, aim), final=held.final)
+        others = [each for each in self.duels if each is not held]
+        scatter, rounds = scatter_of_rounds([*others, held], aim), held.ratios(aim)
+        if by_runs is None or scatter is None or len(rounds) < 2:
+            return by_runs
+        return closer(by_runs, gain_of_rounds(rounds, scatter, final=held.final))
 
     def _cannot(self, candidate: Candidate, held: Duel) -> str:
         if held.failed is not None:

@@ -6,7 +6,7 @@ import atexit
 import os
 from pathlib import Path
 
-from hotlap.probe import boundary, calibrate, device
+from hotlap.probe import boundary, calibrate, device, pages
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.feed import Feed
 from hotlap.probe.phases import phases
@@ -25,7 +25,7 @@ from hotlap.probe.taps import (
     worker,
 )
 
-_TAPS = (worker, model, origins, transfer, sync, files, collector, calibrate, device)
+_TAPS = (worker, model, origins, transfer, sync, files, collector, calibrate, pages, device)
 
 
 def attach(folder: Path, origin: int, phase_names: list[str]) -> Session:

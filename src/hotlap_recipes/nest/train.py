@@ -8,6 +8,7 @@ Exit codes: 0 trained, 1 the loss is not finite, 2 bad input.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from datetime import datetime
@@ -21,6 +22,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
 
+from hotlap.knobs.keep_memory import keep_freed_memory
+from hotlap.ports.knob import CannotActError
 from hotlap_recipes.nest import BadInputError
 from hotlap_recipes.nest.data import SpeechData
 from hotlap_recipes.nest.module import BadClips, NestModule, NonFiniteLossError, Throughput, say
@@ -50,6 +53,9 @@ def train(config: DictConfig) -> lightning.Trainer:
 
 
 def build(config: DictConfig) -> tuple[lightning.Trainer, NestModule, SpeechData]:
+    if config.keep_freed_memory:
+        with contextlib.suppress(CannotActError):  # another C library has ways of its own
+            keep_freed_memory()
     lightning.seed_everything(config.seed, verbose=False)
     data = SpeechData(config)
     trained = config.model.train_ds

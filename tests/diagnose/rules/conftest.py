@@ -256,6 +256,13 @@ case(
     plain(),
 )
 case(
+    Cause.MEMORY_CHURN,
+    lambda make, ms: _churning(make, ms, 0.15),
+    lambda make, ms: _churning(make, ms, 0.015),
+    lambda make, ms: make.sight(make.timeline(ms, runtime=Runtime(1, pages=1000.0 * ms))),
+    plain(),
+)
+case(
     Cause.STEP_OUTLIERS,
     lambda make, ms: _stalls(make, ms, every=50),
     lambda make, ms: _stalls(make, ms, every=5),
@@ -350,6 +357,11 @@ def _padded(make: Any, ms: float, tokens: int, padded: int) -> Sight:
     count = len(timeline.steps)
     steps = replace(timeline.steps, tokens=[tokens] * count, padded=[padded] * count)
     return make.sight(replace(timeline, steps=steps))
+
+
+def _churning(make: Any, ms: float, share: float) -> Sight:
+    """Pages of two microseconds that take this share of the step."""
+    return make.sight(make.timeline(ms, runtime=Runtime(1, pages=share * ms * 1e3 / 2.0, page_us=2.0)))
 
 
 def _now_and_then(make: Any, ms: float, stage: Stage, share: float) -> Sight:

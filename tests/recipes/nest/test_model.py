@@ -9,7 +9,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_module
 
-from hotlap_recipes.nest.encoder import ClearedReLU, Dropout
+from hotlap_recipes.nest.encoder import ClearedReLU, Dropout, attended, convolved
 from hotlap_recipes.nest.export import from_nemo
 from hotlap_recipes.nest.features import MelFeatures, slaney_filters
 from hotlap_recipes.nest.model import BlockMasking, Nest
@@ -161,3 +161,30 @@ def test_silence_and_one_frame_have_finite_features():
     assert features.isfinite().all() and features.abs().max() < 1, (
         "rounding of a constant, over a small guard"
     )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_depthwise_convolution_in_half_precision_has_the_gradients_of_a_whole_one(bias):
+    torch.manual_seed(0)
+    layer = torch.nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=8, bias=bias)
+    hidden = torch.randn(3, 8, 10, 12).bfloat16()
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        given = hidden.to(dtype).requires_grad_()
+        layer.zero_grad()
+        out = convolved(given, layer)
+        assert out.dtype is dtype
+        out.square().sum().backward()
+        found.append([given.grad.float(), *(each.grad.clone() for each in layer.parameters())])
+    for whole, half in zip(*found, strict=True):
+        assert torch.allclose(whole, half, rtol=0.02, atol=0.02 * float(whole.abs().max()))
+
+
+def test_attention_that_drops_nothing_is_torchs_own():
+    """The share is below what 16 bits can tell from none, so that the way with dropout is taken, and drops none."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 5, 4) for _ in range(3))
+    bias = torch.randn(2, 3, 5, 5)
+    plain, dropping = (attended(query, key, value, bias, 0.5, share) for share in (0.0, 2**-20))
+    assert torch.allclose(plain, dropping, atol=1e-5)
+    assert not torch.allclose(plain, attended(query, key, value, bias, 0.5, 0.5), atol=1e-2)

@@ -1,0 +1,53 @@
+"""Counts the pages of memory that the system hands out in a step, and what one of them costs on this machine.
+
+An allocator that gives freed memory back must ask for it again in the next step: the system then clears each page
+and maps it, at the first touch, in the middle of whatever operator wrote there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from importlib import util
+
+from hotlap.probe.session import Session, now
+
+_FIRST, _LAST = 8, 24  # steps: the allocator has met the sizes of a step by then
+_SAMPLE = 1024  # pages that are touched to learn what one costs: a few milliseconds, once
+
+
+def install(session: Session) -> None:
+    if util.find_spec("resource") is None:
+        return  # Windows
+    step = before = 0
+
+    def count() -> bool:
+        nonlocal step, before
+        step += 1
+        if step == _FIRST:
+            before = _handed_out()
+        elif step == _LAST:
+            session.facts["pages_per_step"] = (_handed_out() - before) / (_LAST - _FIRST)
+            session.facts["page_ns"] = page_ns()
+        return step < _LAST
+
+    session.step_ends.append(count)
+
+
+def _handed_out() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def page_ns() -> int:
+    """What the first touch of a page takes longer than the second one."""
+    size = _SAMPLE * mmap.PAGESIZE
+    with mmap.mmap(-1, size) as memory:
+        window = ctypes.c_char.from_buffer(memory)
+        moments = [now()]
+        for _ in range(2):
+            ctypes.memset(ctypes.addressof(window), 0, size)
+            moments.append(now())
+        del window  # which holds the memory
+    return max(0, (moments[1] - moments[0]) - (moments[2] - moments[1])) // _SAMPLE
