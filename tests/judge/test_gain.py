@@ -7,7 +7,17 @@ import pytest
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import beats, break_even, gain_of, rule, rule_shown, rule_simpler
+from hotlap.judge.gain import (
+    beats,
+    break_even,
+    closer,
+    gain_of,
+    gain_of_rounds,
+    rule,
+    rule_closely,
+    rule_shown,
+    rule_simpler,
+)
 from hotlap.stats.compare import Scatter
 
 
@@ -85,3 +95,28 @@ def test_a_winner_beats_more_than_the_noise():
 
 def test_a_warm_cache_does_not_shorten_what_compiling_takes():
     assert break_even(figures(10.0), figures(8.0, compile_s=0.1), compile_s=4.0) == 2000
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        (None, Ruling.UNDECIDED),
+        (Gain(0.2, Interval(0.1, 0.3)), Ruling.UNDECIDED),
+        (Gain(0.2, Interval(0.17, 0.23)), Ruling.KEEP),
+        (Gain(4.0, Interval(3.7, 4.3)), Ruling.KEEP),  # a tenth of the gain is close enough
+        (Gain(-0.2, Interval(-0.22, -0.18)), Ruling.DROP),
+    ],
+)
+def test_a_gain_that_is_shown_is_known_closely(gain, expected):
+    assert rule_closely(gain) is expected
+
+
+def test_rounds_that_agree_tell_more_than_runs_that_do_not():
+    before, after = [100.0, 60.0, 120.0, 80.0], [110.0, 66.5, 131.0, 88.0]
+    by_runs = gain_of(before, after, None, final=True)
+    ratios = [new / old for old, new in zip(before, after, strict=True)]
+    by_rounds = gain_of_rounds(ratios, Scatter(0.0002, 7), final=True)
+    assert by_rounds.value == pytest.approx(by_runs.value)
+    assert not beats(by_runs)
+    assert beats(closer(by_runs, by_rounds))
+    assert closer(by_rounds, by_runs) is closer(by_runs, by_rounds)

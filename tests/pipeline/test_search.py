@@ -303,6 +303,17 @@ def test_where_the_last_rounds_scatter_the_runs_before_them_decide(searched):
     assert tuning.gain.trials > 8  # of four rounds
 
 
+@pytest.mark.parametrize(("speed", "scatter", "rounds"), [(3.0, 0.0, 2), (1.3, 0.15, 6)])
+def test_the_proof_goes_on_until_it_is_known_closely_or_six_rounds_are_over(searched, speed, scatter, rounds):
+    world = World()
+    luck = (0.3, -1.0, 0.8, 1.0, -0.6, -0.2, 0.9)
+    world.speeds = lambda settings: (
+        (speed if settings else 1.0) * (1 + scatter * luck[len(world.made) % len(luck)])
+    )
+    tuning, _ = searched(world, [CACHE])
+    assert tuning.gain.trials == 2 * rounds
+
+
 def test_what_a_later_setting_has_made_needless_is_left_out(searched):
     world = World(
         lambda settings: 3.0 if "cache-dataset" in settings else 1.5 if "num-workers" in settings else 1.0

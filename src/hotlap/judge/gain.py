@@ -64,6 +64,14 @@ def rule_shown(gain: Gain | None, least: float = LEAST) -> Ruling:
     return rule(gain, least)
 
 
+def rule_closely(gain: Gain | None) -> Ruling:
+    """Of a gain that is to be shown: not decided until it is known closely."""
+    if gain is None:
+        return Ruling.UNDECIDED
+    low, high = gain.interval.low, gain.interval.high
+    return rule(gain) if Ratio(1.0 + gain.value, 1.0 + low, 1.0 + high).narrow else Ruling.UNDECIDED
+
+
 def beats(gain: Gain | None) -> bool:
     """Whether a plan is better than the script as it is by more than the noise."""
     return gain is not None and gain.interval.low > 0.0

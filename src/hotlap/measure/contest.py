@@ -18,8 +18,6 @@ from hotlap.measure.runner import Attempt, Bench, disturbed
 from hotlap.stats.compare import Ratio, pooled, ratio, repeated, within_rounds
 
 CONFIDENCE = 0.99  # a job that is compared with itself must hardly ever be called faster or slower
-NARROW = 0.03  # half the interval: who wants less must ask for more rounds
-OF_DIFFERENCE = 0.1  # or this part of the difference: nobody needs 6.00 times told from 6.10 times
 LEAST_ROUNDS = 4
 
 
@@ -76,7 +74,7 @@ class Contest:
     @property
     def narrow(self) -> bool:
         ratios = [self.ratio(each.name) for each in self.variants[1:]]
-        return all(each is None or _narrow(each) for each in ratios)
+        return all(each is None or each.narrow for each in ratios)
 
 
 def _paired(first: list[float], other: list[float], groups: list[list[float]]) -> Ratio | None:
@@ -84,10 +82,6 @@ def _paired(first: list[float], other: list[float], groups: list[list[float]]) -
     scatter = within_rounds([each for each in groups if len(each) >= min(len(first), len(other))])
     ratios = [after / before for before, after in zip(first, other, strict=False)]
     return repeated(ratios, scatter, CONFIDENCE) if scatter else None
-
-
-def _narrow(found: Ratio) -> bool:
-    return (found.high - found.low) / 2 <= max(NARROW * found.value, OF_DIFFERENCE * abs(found.value - 1.0))
 
 
 def contest(

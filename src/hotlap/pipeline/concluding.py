@@ -12,7 +12,7 @@ from hotlap.facts.counting import alike, worths
 from hotlap.facts.plan import Plan, Proof
 from hotlap.facts.trial import Figures, Goal, worth
 from hotlap.facts.verdict import Gain, Guarded, Tuning
-from hotlap.judge.gain import LEAST, beats, gain_of
+from hotlap.judge.gain import LEAST, beats, gain_of, rule_closely
 from hotlap.launch import runfolder
 from hotlap.measure.duel import Duel, InterruptedSearch, run_trial, scatter_of
 from hotlap.seams.plan_file import write_plan
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hotlap.pipeline.search import Search
 
 TUNING = "tuning.json"
-_LEAST_ROUNDS = 2
+_LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
 _NO_BETTER = "measured once more, the plan could not be told from the script as it is"
 
 
@@ -70,8 +70,11 @@ def write_plan_of(search: Search) -> None:
 
 
 def _final(search: Search) -> Duel:
-    """At least two rounds: this is the figure that is shown."""
-    return search.duel(Plan(), search.plan, least=_LEAST_ROUNDS)
+    """This is the figure that is shown: until it is known closely, with what the budget has left for it."""
+    alone = len(search.plan.settings)
+    return search.duel(
+        Plan(), search.plan, rounds=_MOST_ROUNDS, judge=rule_closely, least=_LEAST_ROUNDS, then=alone
+    )
 
 
 def _proved(search: Search, final: Duel, goal: Goal) -> Gain | None:

@@ -204,9 +204,12 @@ class Search:
         rounds: int = _ROUNDS,
         judge: Callable[[Gain | None], Ruling] = rule,
         least: int = 1,
+        then: int = _CONCLUSION,
     ) -> Duel:
+        """`least` rounds in any case, and no more than leave room for the trials that come `then`."""
+
         def decided(held: Duel) -> bool:
-            known = judge(self.gain(held)) is not Ruling.UNDECIDED or not self.fits(_ROUND + _CONCLUSION)
+            known = judge(self.gain(held)) is not Ruling.UNDECIDED or not self.fits(_ROUND + then)
             return known and len(held.after) >= least
 
         self.duels.append(duel(self.bench, self.ledger, before, after, rounds, decided, self.said.trial))

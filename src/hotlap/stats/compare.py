@@ -19,6 +19,8 @@ _POINTS = (
     (9, 1.833, 2.262, 3.250), (10, 1.812, 2.228, 3.169), (12, 1.782, 2.179, 3.055), (15, 1.753, 2.131, 2.947),
     (20, 1.725, 2.086, 2.845), (30, 1.697, 2.042, 2.750), (60, 1.671, 2.000, 2.660), (math.inf, 1.645, 1.960, 2.576),
 )  # fmt: skip
+NARROW = 0.03  # half the interval: who wants less must ask for more rounds
+OF_DIFFERENCE = 0.1  # or this part of the difference: nobody needs 6.00 times told from 6.10 times
 _COLUMNS = {0.90: 1, 0.95: 2, 0.99: 3}
 
 
@@ -42,6 +44,11 @@ class Ratio:
     def decided(self) -> bool:
         """Whether the interval leaves no difference out."""
         return not self.low <= 1.0 <= self.high
+
+    @property
+    def narrow(self) -> bool:
+        """Whether more rounds would tell nobody anything."""
+        return (self.high - self.low) / 2 <= max(NARROW * self.value, OF_DIFFERENCE * abs(self.value - 1.0))
 
 
 def ratio(
