@@ -17,6 +17,15 @@ TORCHS_COLLATE = "default_collate"
 SECOND_THREAD = 0.3  # of a core: what the second hardware thread of a busy core adds, for most code
 
 
+def churn_share(timeline: Timeline, host: Host, step_ms: float | None) -> float:
+    """What the first touch of new memory takes of a step. Threads touch their parts of a tensor at once."""
+    pages, each_us = timeline.runtime.pages, timeline.runtime.page_us
+    if not pages or not each_us or not step_ms:
+        return 0.0
+    threads = max(1, min(timeline.runtime.threads, host.cores))
+    return min(1.0, pages * each_us / threads / 1e3 / step_ms)
+
+
 def training_loader(timeline: Timeline) -> tuple[int, Loader] | None:
     """The loader that feeds training: of several the one that gave most batches."""
     feeding = [(index, loader) for index, loader in enumerate(timeline.loaders) if loader.training]

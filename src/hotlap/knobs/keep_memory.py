@@ -19,6 +19,7 @@ import ctypes
 import sys
 from typing import Any
 
+from hotlap.cost.reading import churn_share
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
@@ -44,9 +45,7 @@ class KeepMemory(Knob):
         return (True,) if self.ceiling(timeline, host) > 0 else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        pages, each_us = timeline.runtime.pages, timeline.runtime.page_us
-        step_ms = summarise(timeline).step_ms
-        return min(1.0, pages * each_us / 1e3 / step_ms) if pages and each_us and step_ms else 0.0
+        return churn_share(timeline, host, summarise(timeline).step_ms)
 
     def apply(self, target: Process, setting: bool) -> Undo:
         return keep_freed_memory() if setting else lambda: None

@@ -23,6 +23,7 @@ from transformers.models.parakeet.modeling_parakeet import (
     ParakeetEncoderSubsamplingConv2D,
 )
 
+from hotlap_recipes.nest.depthwise import convolved
 from hotlap_recipes.nest.features import beyond
 
 
@@ -67,48 +68,11 @@ class Subsampling(ParakeetEncoderSubsamplingConv2D):
         return self.linear(hidden.transpose(1, 2).flatten(2)), lengths
 
 
-def convolved(hidden: Tensor, layer: nn.Conv2d) -> Tensor:
-    weight = layer.weight.contiguous(memory_format=torch.channels_last)
-    how = (layer.stride, layer.padding, layer.dilation)
-    is_slow = layer.groups > 1 and hidden.dtype is torch.bfloat16 and hidden.device.type == "cpu"
-    if is_slow and not torch.compiler.is_compiling():
-        out: Tensor = HalfDepthwise.apply(hidden, weight, layer.bias, *how)  # type: ignore[no-untyped-call]
-        return out
-    return functional.conv2d(hidden, weight, layer.bias, *how, layer.groups)
-
-
-class HalfDepthwise(torch.autograd.Function):
-    """A depthwise convolution in bf16 with its gradients in fp32: in bf16 they take a CPU ten times as long.
-
-    Row by row, so that what is held in fp32 stays small.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
-        ctx.save_for_backward(hidden, weight)
-        ctx.how, ctx.biased = how, None if bias is None else bias.dtype
-        half = None if bias is None else bias.to(hidden.dtype)
-        with torch.autocast("cpu", enabled=False):
-            return functional.conv2d(hidden, weight.to(hidden.dtype), half, *how, hidden.shape[1])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        hidden, weight = ctx.saved_tensors
-        whole = weight.float()
-        into, of_weight, of_bias = torch.empty_like(hidden), torch.zeros_like(whole), None
-        if ctx.biased is not None:
-            of_bias = gradient.sum((0, 2, 3), dtype=torch.float32).to(ctx.biased)
-        how = (None, *ctx.how, False, [0, 0], hidden.shape[1], [True, True, False])
-        for row in range(len(hidden)):
-            piece, its = hidden[row : row + 1].float(), gradient[row : row + 1].float()
-            back, part, _ = torch.ops.aten.convolution_backward(its, piece, whole, *how)
-            into[row] = back[0]
-            of_weight += part
-        return into, of_weight.to(weight.dtype), of_bias, None, None, None
-
-
 class ClearedReLU(torch.autograd.Function):
-    """In place: ReLU, and zero after the end of each row. The gradient of ReLU is zero where its output is."""
+    """In place: ReLU, and zero after the end of each row. The gradient of ReLU is zero where its output is.
+
+    Its gradient as well: only the convolution after it has made it, and it is the largest tensor of a step.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, lengths: Tensor) -> Tensor:
@@ -125,7 +89,8 @@ class ClearedReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(gradient, output, 0), None
+        torch.ops.aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
+        return gradient, None
 
 
 class Attention(ParakeetEncoderAttention):

@@ -4,8 +4,8 @@ What it is
     The C library gives large blocks back as soon as they are freed. A model with large activations on the CPU asks
     for the same memory in every step, and the system clears and maps each page of it at its first touch.
 How it is recognised
-    Pages that the system handed out in a step, times what a page costs on this machine, which the probe measured.
-    Threads touch pages at once, so that it is an estimate, and never more than a warning.
+    Pages that the system handed out in a step, times what a page costs on this machine, which the probe measured,
+    divided among the threads that touch them.
 What to do
     Keep freed memory in the process (`keep-memory`, or `MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184` in the
     environment), or preload an allocator that does, such as jemalloc or tcmalloc.
@@ -17,8 +17,9 @@ Evidence
 
 from __future__ import annotations
 
+from hotlap.cost.reading import churn_share
 from hotlap.diagnose.severity import Evidence, finding
-from hotlap.facts.diagnosis import Cause, Finding, Severity
+from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
 _PAGE_MIB = 4096 / 2**20
@@ -28,13 +29,13 @@ class MemoryChurn(Rule):
     cause = Cause.MEMORY_CHURN
 
     def examine(self, sight: Sight) -> Finding | None:
-        runtime, step_ms = sight.timeline.runtime, sight.summary.step_ms
-        if not runtime.pages or not runtime.page_us or not step_ms:
+        runtime = sight.timeline.runtime
+        if runtime.pages is None or runtime.page_us is None:
             return None
         evidence: Evidence = {
             "pages": runtime.pages,
             "page_us": runtime.page_us,
             "pages_mib": runtime.pages * _PAGE_MIB,
         }
-        share = runtime.pages * runtime.page_us / (step_ms * 1e3)
-        return finding(self.cause, min(1.0, share), evidence, at_most=Severity.WARNING)
+        share = churn_share(sight.timeline, sight.host, sight.summary.step_ms)
+        return finding(self.cause, share, evidence)
