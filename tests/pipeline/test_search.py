@@ -19,6 +19,7 @@ from hotlap.facts.witness import Witness
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Screened
 from hotlap.pipeline import search as searching
+from hotlap.pipeline.guarding import GuardRuns
 from hotlap.pipeline.search import Budget, Said, Search
 from hotlap.ports.knob import Numerics
 from hotlap.propose.search import Candidate, Wish
@@ -206,6 +207,18 @@ def test_the_guard_asks_more_seeds_until_they_decide_or_the_budget_ends(searched
     assert rulings(tuning) == [("bucketing", ruling)]
     assert [kind for kind, _ in world.made].count("guard") == 2 * seeds
     assert tuning.verdicts[0].guard.seeds == seeds
+
+
+def test_what_an_answer_of_the_guard_takes_is_known_by_the_runs_that_are_missing(tmp_path):
+    """Eight seeds were asked for one setting; another one needs three, and the script's own runs are there."""
+    world = World(shuffles=("bucketing",))
+    guard = GuardRuns(FakeBench(world, tmp_path), KNOBS, lambda _: None)
+    guard.run_s = 10.0
+    assert guard.answer_s == 60.0
+    guard.ask(Plan({"bucketing": True}), None)
+    assert len(world.made) == 16
+    guard.run_s = 10.0
+    assert guard.answer_s == 30.0
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(5, 1), (50, 1), (600, 2)])

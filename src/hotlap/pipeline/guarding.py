@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Trial
@@ -39,16 +38,18 @@ class GuardRuns:
     fits: Callable[[float], bool] = lambda _: True
     made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
     known: dict[str, Guarded] = field(default_factory=dict)  # by settings
-    answer_s: float = 0.0  # what the last answer has taken: the next one will take as long, or less
     run_s: float = 0.0  # of the last run
+
+    @property
+    def answer_s(self) -> float:
+        """What an answer on another plan takes at the least; whether more seeds follow is asked then."""
+        return self._needs_s([Plan()], LEAST_SEEDS) + LEAST_SEEDS * self.run_s
 
     def ask(self, plan: Plan, trial: Trial | None) -> Guarded:
         """By the loosest class of its settings, as they turned out to be in its trial."""
         key = key_of(plan.settings)
         if key not in self.known:
-            asked = time.monotonic()
             self.known[key] = self._judge(plan, self._loosest(plan, trial))
-            self.answer_s = time.monotonic() - asked
         return self.known[key]
 
     def _judge(self, plan: Plan, numerics: Numerics) -> Guarded:
@@ -62,8 +63,8 @@ class GuardRuns:
 
     def _by_seeds(self, plan: Plan, numerics: Numerics) -> Guarded | None:
         judged = None
-        for before, seeds in pairwise((0, *SEEDS)):
-            if judged is not None and not self.fits(2 * (seeds - before) * self.run_s):
+        for seeds in SEEDS:
+            if judged is not None and not self.fits(self._needs_s([Plan(), plan], seeds)):
                 break
             base = _found(self._witness(Plan(), seed) for seed in range(seeds))
             other = _found(self._witness(plan, seed) for seed in range(seeds)) if base else []
@@ -71,6 +72,11 @@ class GuardRuns:
             if judged is None or judged.sameness is not Sameness.NOT_DECIDED:
                 break
         return judged
+
+    def _needs_s(self, plans: Sequence[Plan], seeds: int) -> float:
+        """For those runs with so many seeds that were not made yet."""
+        keys = [(key_of(plan.settings), seed, "") for plan in plans for seed in range(seeds)]
+        return self.run_s * sum(key not in self.made for key in keys)
 
     def _loosest(self, plan: Plan, trial: Trial | None) -> Numerics:
         here = trial.numerics if trial is not None else {}
