@@ -1,6 +1,6 @@
 """The depthwise convolutions of the subsampling, in half precision on a CPU.
 
-Their gradients in bf16 take torch ten times as long as in single precision. So they are computed in single precision,
+Their gradients take torch far longer in bf16 than in single precision. So they are computed in single precision,
 in spans of frames that fit a cache: of a whole batch they would be the largest blocks of memory in a step.
 """
 
