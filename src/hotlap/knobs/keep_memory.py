@@ -48,20 +48,17 @@ class KeepMemory(Knob):
         return churn_share(timeline, host, summarise(timeline).step_ms)
 
     def apply(self, target: Process, setting: bool) -> Undo:
-        return keep_freed_memory() if setting else lambda: None
+        if not setting:
+            return lambda: None
+        libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+        if not hasattr(libc, "gnu_get_libc_version"):
+            raise CannotActError("the C library here is not glibc")
+        libc.mallopt(_MMAP_MAX, 0)
+        libc.mallopt(_TRIM_THRESHOLD, _NEVER)
 
+        def undo() -> None:
+            libc.mallopt(_MMAP_MAX, _USUAL_MAPS)
+            libc.mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
+            libc.malloc_trim(0)
 
-def keep_freed_memory() -> Undo:
-    """From now on in this process, and in those that are forked from it."""
-    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(libc, "gnu_get_libc_version"):
-        raise CannotActError("the C library here is not glibc")
-    libc.mallopt(_MMAP_MAX, 0)
-    libc.mallopt(_TRIM_THRESHOLD, _NEVER)
-
-    def undo() -> None:
-        libc.mallopt(_MMAP_MAX, _USUAL_MAPS)
-        libc.mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
-        libc.malloc_trim(0)
-
-    return undo
+        return undo

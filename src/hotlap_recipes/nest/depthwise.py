@@ -47,7 +47,7 @@ class HalfDepthwise(torch.autograd.Function):
             )
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         hidden, weight = ctx.saved_tensors
         whole = weight.float()
         into, of_weight = torch.empty_like(hidden), torch.zeros_like(whole)

@@ -8,7 +8,7 @@ Exit codes: 0 trained, 1 the loss is not finite, 2 bad input.
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import os
 import sys
 from datetime import datetime
@@ -22,8 +22,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from omegaconf import DictConfig, OmegaConf
 
-from hotlap.knobs.keep_memory import keep_freed_memory
-from hotlap.ports.knob import CannotActError
 from hotlap_recipes.nest import BadInputError
 from hotlap_recipes.nest.data import SpeechData
 from hotlap_recipes.nest.module import BadClips, NestModule, NonFiniteLossError, Throughput, say
@@ -54,8 +52,7 @@ def train(config: DictConfig) -> lightning.Trainer:
 
 def build(config: DictConfig) -> tuple[lightning.Trainer, NestModule, SpeechData]:
     if config.keep_freed_memory:
-        with contextlib.suppress(CannotActError):  # another C library has ways of its own
-            keep_freed_memory()
+        keep_freed_memory()
     lightning.seed_everything(config.seed, verbose=False)
     data = SpeechData(config)
     trained = config.model.train_ds
@@ -77,6 +74,14 @@ def build(config: DictConfig) -> tuple[lightning.Trainer, NestModule, SpeechData
         use_distributed_sampler=False,
     )
     return trainer, NestModule(config), data
+
+
+def keep_freed_memory() -> None:
+    """glibc gives large blocks back to the system, which would hand them out again page by page in the next step."""
+    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(libc, "gnu_get_libc_version"):
+        libc.mallopt(-4, 0)  # M_MMAP_MAX: none of them comes from the system itself
+        libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: none is given back
 
 
 def trainer_options(config: DictConfig) -> dict[str, Any]:
