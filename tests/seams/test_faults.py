@@ -36,6 +36,7 @@ def test_the_cpu_allocator():
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        RuntimeError("could not create a primitive"),
     ],
 )
 def test_what_devices_and_systems_say(error):
@@ -55,7 +56,12 @@ def test_a_launcher_that_tells_of_a_killed_child():
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("mat1 and mat2 shapes cannot be multiplied"), KeyboardInterrupt()]
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        RuntimeError("could not create a primitive descriptor for a convolution"),
+        KeyboardInterrupt(),
+    ],
 )
 def test_everything_else_is_the_scripts(error):
     assert kind_of(error) == OTHER
