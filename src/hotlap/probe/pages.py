@@ -9,35 +9,52 @@ from __future__ import annotations
 import ctypes
 import mmap
 from importlib import util
+from itertools import pairwise
+from pathlib import Path
 
 from hotlap.probe.session import Session, now
 
 _FIRST, _LAST = 8, 24  # steps: the allocator has met the sizes of a step by then
 _SAMPLE = 1024  # pages that are touched to learn what one costs: a few milliseconds, once
+_STATUS = Path("/proc/self/statm")
 
 
 def install(session: Session) -> None:
-    if util.find_spec("resource") is None:
-        return  # Windows
-    step = before = 0
+    if util.find_spec("resource") is None or not _STATUS.is_file():
+        return
+    step = kept = 0
+    counts: list[int] = []
 
     def count() -> bool:
-        nonlocal step, before
+        nonlocal step, kept
         step += 1
+        if step >= _FIRST:
+            counts.append(_handed_out())
         if step == _FIRST:
-            before = _handed_out()
+            kept = _resident()
         elif step == _LAST:
-            session.facts["pages_per_step"] = (_handed_out() - before) / (_LAST - _FIRST)
+            session.facts["pages_per_step"] = max(0, _usual(counts) - (_resident() - kept) / (_LAST - _FIRST))
             session.facts["page_ns"] = page_ns()
         return step < _LAST
 
     session.step_ends.append(count)
 
 
+def _usual(counts: list[int]) -> int:
+    """Of a step in the middle: validation, a new epoch and compiling ask for more than a step does."""
+    steps = sorted(after - before for before, after in pairwise(counts))
+    return steps[len(steps) // 2]
+
+
 def _handed_out() -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def _resident() -> int:
+    """Pages that the process holds: what stays was not asked for again."""
+    return int(_STATUS.read_text(encoding="ascii").split()[1])
 
 
 def page_ns() -> int:
