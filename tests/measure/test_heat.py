@@ -88,7 +88,7 @@ def short_rounds(monkeypatch):
 @pytest.mark.alone
 def test_a_planted_slow_down_is_found_in_few_rounds(bench, monkeypatch):
     monkeypatch.setattr(contests, "SLICES_S", 2.0)
-    found = held(bench, 4, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "240"))
+    found = held(bench, 7, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "240"))
     assert found.sliced
     slow, same = found.ratio("slow"), found.ratio("same")
     assert slow is not None and same is not None
