@@ -55,7 +55,7 @@ def main() -> None:
         (folder / "keep.yaml").write_text(PLAN, encoding="utf-8")
         for threads in (1, os.cpu_count() or 1):
             told = predicted(folder, threads), measured(folder, threads, options.minutes)
-            print(f"{threads} threads: {', '.join(told)}", flush=True)
+            print(f"{threads} {'thread' if threads == 1 else 'threads'}: {', '.join(told)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -29,11 +29,6 @@ def gain_of_rounds(ratios: Sequence[float], scatter: Scatter, *, final: bool) ->
     return as_gain(repeated(ratios, scatter, DONE if final else LOOKING), 2 * len(ratios))
 
 
-def closer(one: Gain, other: Gain) -> Gain:
-    """Of two estimates of the same gain. Which scatter is smaller is told by all runs, not by this gain."""
-    return min(one, other, key=lambda each: each.interval.high - each.interval.low)
-
-
 def as_gain(found: Ratio, trials: int) -> Gain:
     return Gain(found.value - 1.0, Interval(found.low - 1.0, found.high - 1.0), trials)
 

@@ -15,9 +15,10 @@ from hotlap.stats.compare import Scatter, pooled
 
 _MOST_REPEATS = 2
 _ALWAYS = 4  # disturbed trials in a row: then the machine is shared, and the intervals must do
-USUAL = Scatter(0.02**2, 4)
-"""Quiet machines scatter by about 2 % between runs: counted as four observations, so that two runs which happen to
-agree do not pass for a machine without noise, and the first round of a search can decide what is obvious."""
+USUAL = Scatter(0.02**2, 2)
+"""Quiet machines scatter by about 2 % between runs: counted as two observations, so that two runs which happen to agree
+do not pass for a machine without noise, and the first round of a search can decide what is obvious. With more weight a
+noisy machine would pass for a quiet one too long: `bench/false_keeps.py` prints what is then kept for nothing."""
 
 Told = Callable[[Trial], None]
 
@@ -115,9 +116,10 @@ def _differ(incumbent: Plan, challenger: Plan) -> set[str]:
     return {key for key, value in challenger.settings.items() if incumbent.settings.get(key) != value}
 
 
-def scatter_of_rounds(duels: Sequence[Duel], goal: Goal) -> Scatter | None:
+def scatter_of_rounds(duels: Sequence[Duel], goal: Goal) -> Scatter:
     """Of the ratio within a round: what the machine does to both of them is left out."""
-    return pooled([each.ratios(goal) for each in duels], Scatter(2 * USUAL.variance, USUAL.freedom))
+    of_two_runs = Scatter(2 * USUAL.variance, USUAL.freedom)
+    return pooled([each.ratios(goal) for each in duels], of_two_runs) or of_two_runs
 
 
 def scatter_of(ledger: Ledger, goal: Goal) -> Scatter | None:

@@ -15,7 +15,7 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
-from hotlap.judge.gain import LEAST, break_even, closer, gain_of, gain_of_rounds, rule, rule_simpler
+from hotlap.judge.gain import LEAST, break_even, gain_of, gain_of_rounds, rule, rule_simpler
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of, scatter_of_rounds
 from hotlap.measure.ledger import Ledger, Ruled, key_of
 from hotlap.measure.runner import Bench
@@ -216,14 +216,13 @@ class Search:
         return self.duels[-1]
 
     def gain(self, held: Duel, goal: Goal | None = None) -> Gain | None:
-        """By what runs of one plan scatter, or ratios within rounds, whichever is told more closely."""
+        """By the ratios within rounds where there are two of them; before that by what runs of one plan scatter."""
         aim = goal or self.goal
-        by_runs = gain_of(*held.rates(aim), scatter_of(self.ledger, aim), final=held.final)
+        ratios = held.ratios(aim)
+        if len(ratios) < 2:
+            return gain_of(*held.rates(aim), scatter_of(self.ledger, aim), final=held.final)
         others = [each for each in self.duels if each is not held]
-        scatter, rounds = scatter_of_rounds([*others, held], aim), held.ratios(aim)
-        if by_runs is None or scatter is None or len(rounds) < 2:
-            return by_runs
-        return closer(by_runs, gain_of_rounds(rounds, scatter, final=held.final))
+        return gain_of_rounds(ratios, scatter_of_rounds([*others, held], aim), final=held.final)
 
     def _cannot(self, candidate: Candidate, held: Duel) -> str:
         if held.failed is not None:

@@ -1,0 +1,77 @@
+"""How often a search keeps a setting that does nothing, and finds one that does: simulated, with the rules of `tune`.
+
+usage: python bench/false_keeps.py [--searches 1000]
+Five candidates in turn, up to four rounds each. Runs scatter by so much between each other, and the machine's pace
+between rounds; each candidate truly brings the gain of its column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+
+from hotlap.facts.verdict import Gain, Ruling
+from hotlap.judge.gain import gain_of, gain_of_rounds, rule
+from hotlap.measure.duel import USUAL
+from hotlap.stats.compare import Scatter, pooled
+
+CANDIDATES, ROUNDS = 5, 4
+MACHINES = ((0.02, 0.0), (0.05, 0.0), (0.10, 0.0), (0.03, 0.08), (0.05, 0.08))
+GAINS = (0.0, 0.05, 0.10)
+
+
+class Search:
+    """One that never changes its incumbent: all candidates meet the script as it is."""
+
+    def __init__(self, chance: random.Random, run: float, pace: float, gain: float) -> None:
+        self.chance, self.run, self.pace, self.gain = chance, run, pace, gain
+        self.incumbent: list[float] = []
+        self.challengers: list[list[float]] = []
+        self.ratios: list[list[float]] = []
+
+    def kept(self) -> int:
+        return sum(self.duel() is Ruling.KEEP for _ in range(CANDIDATES))
+
+    def duel(self) -> Ruling:
+        self.challengers.append([])
+        self.ratios.append([])
+        for turn in range(ROUNDS):
+            self.round()
+            ruling = rule(self.known(final=turn == ROUNDS - 1))
+            if ruling is not Ruling.UNDECIDED:
+                break
+        return ruling
+
+    def round(self) -> None:
+        pace = self.chance.gauss(0.0, self.pace)
+        old, new = (math.exp(pace + self.chance.gauss(0.0, self.run)) for _ in range(2))
+        self.incumbent.append(old)
+        self.challengers[-1].append(new * (1 + self.gain))
+        self.ratios[-1].append(new / old * (1 + self.gain))
+
+    def known(self, *, final: bool) -> Gain | None:
+        if len(self.ratios[-1]) > 1:
+            of_two_runs = Scatter(2 * USUAL.variance, USUAL.freedom)
+            scatter = pooled(self.ratios, of_two_runs) or of_two_runs
+            return gain_of_rounds(self.ratios[-1], scatter, final=final)
+        scatter = pooled([self.incumbent, *self.challengers], USUAL)
+        return gain_of(self.incumbent[-1:], self.challengers[-1], scatter, final=final)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--searches", type=int, default=1000)
+    options = parser.parse_args()
+    chance = random.Random(0)
+    print("between runs  between rounds  " + "  ".join(f"kept at +{gain:3.0%}" for gain in GAINS))
+    for run, pace in MACHINES:
+        kept = [
+            sum(Search(chance, run, pace, gain).kept() for _ in range(options.searches)) for gain in GAINS
+        ]
+        shares = "  ".join(f"{each / options.searches / CANDIDATES:11.1%}" for each in kept)
+        print(f"{run:12.0%}  {pace:14.0%}  {shares}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
