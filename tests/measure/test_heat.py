@@ -88,7 +88,8 @@ def short_rounds(monkeypatch):
 @pytest.mark.alone
 def test_a_planted_slow_down_is_found_in_few_rounds(bench, monkeypatch):
     monkeypatch.setattr(contests, "SLICES_S", 2.0)
-    found = held(bench, 7, plain=("spins.py", "200"), same=("spins.py", "200"), slow=("spins.py", "240"))
+    # Steps of some milliseconds: a slice then holds several, and few rounds are enough on a restless machine.
+    found = held(bench, 4, plain=("spins.py", "40"), same=("spins.py", "40"), slow=("spins.py", "48"))
     assert found.sliced
     slow, same = found.ratio("slow"), found.ratio("same")
     assert slow is not None and same is not None

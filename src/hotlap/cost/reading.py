@@ -18,12 +18,13 @@ SECOND_THREAD = 0.3  # of a core: what the second hardware thread of a busy core
 
 
 def churn_share(timeline: Timeline, host: Host, step_ms: float | None) -> float:
-    """What the first touch of new memory takes of a step. Threads touch their parts of a tensor at once."""
+    """What the first touch of new memory takes of a step. Threads touch their parts of a tensor at once, as far as the
+    cores are worth it."""
     pages, each_us = timeline.runtime.pages, timeline.runtime.page_us
     if not pages or not each_us or not step_ms:
         return 0.0
-    threads = max(1, min(timeline.runtime.threads, host.cores))
-    return min(1.0, pages * each_us / threads / 1e3 / step_ms)
+    at_once = max(1.0, min(timeline.runtime.threads, cores_for(timeline, host)))
+    return min(1.0, pages * each_us / at_once / 1e3 / step_ms)
 
 
 def training_loader(timeline: Timeline) -> tuple[int, Loader] | None:

@@ -18,7 +18,7 @@ from hotlap_recipes.nest import BadInputError
 from hotlap_recipes.nest.export import main as export
 from hotlap_recipes.nest.module import Noam, NonFiniteLossError
 from hotlap_recipes.nest.settings import check
-from hotlap_recipes.nest.train import main, precision, train, trainer_options
+from hotlap_recipes.nest.train import build, main, precision, train, trainer_options
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -43,6 +43,38 @@ def test_a_run_that_is_resumed_in_mid_epoch_ends_as_if_it_had_not_ended(composed
     resumed = train(composed(*given, "exp_manager.name=part", every, name=name))
     assert part.global_step == steps < resumed.global_step == whole.global_step
     assert torch.equal(weights_of(resumed), weights_of(whole))
+
+
+COUNTS_PAGES = """
+import resource
+import torch
+from hotlap_recipes.nest import train
+
+def new_pages():  # of a block that is filled, freed, and filled again
+    for _ in range(4):  # the gap that stays may need to be found
+        torch.ones(2**24)  # 64 MiB: above what glibc keeps by itself
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+found = [new_pages()]
+train.keep_freed_memory()
+print(*found, new_pages())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+def test_freed_memory_stays(run_script):
+    before, after = map(int, run_script("-c", COUNTS_PAGES).stdout.split())
+    assert after < 100 < 1000 < before
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_it_stays_only_if_the_config_says_so(composed, monkeypatch, asked):
+    called = []
+    monkeypatch.setattr("hotlap_recipes.nest.train.keep_freed_memory", lambda: called.append(True))
+    build(composed(f"keep_freed_memory={asked}"))
+    assert bool(called) is asked
 
 
 def test_the_loss_falls(composed, speech):
