@@ -6,9 +6,11 @@ import math
 import random
 from dataclasses import replace
 
+import pytest
+
 from hotlap.facts.verdict import Sameness
 from hotlap.facts.witness import Witness
-from hotlap.judge.guard import bitwise, close, first_difference, level
+from hotlap.judge.guard import bitwise, chance, close, first_difference, level
 
 STEPS = 20
 
@@ -72,6 +74,11 @@ def test_a_script_that_differs_from_itself_cannot_be_judged_by_bits():
 def test_two_losses_that_are_not_a_number_are_equal():
     nan = replace(witness(), losses=(math.nan,) * STEPS)
     assert first_difference(nan, replace(nan, losses=(float("nan"),) * STEPS)) == ""
+
+
+def test_chance_is_what_lies_between_two_runs_of_the_script():
+    assert chance([1.0, 3.0]) == pytest.approx(2.0)
+    assert chance([0.0, 1.0, 0.0, 1.0] * 50) == pytest.approx(math.sqrt(0.5), rel=0.01)
 
 
 def test_rounding_that_stays_within_chance_is_the_same():

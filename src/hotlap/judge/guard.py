@@ -18,7 +18,6 @@ from hotlap.stats.equivalence import equivalence
 LEAST_SEEDS = 3
 OFF_COURSE = 0.5  # of the way that the baseline's parameters went: rounding leads nowhere near so far apart
 STANDSTILL = 0.5  # of the baseline's way: a model that moves less drops updates
-SPREAD = 1.0  # of the spread between reseeded baselines: what chance does anyway
 
 _WHAT = ("the batches", "the losses", "the parameters", "the random numbers")
 
@@ -69,7 +68,7 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
     if broken:
         return Guarded(Sameness.DIFFERENT, numerics, broken, steps, len(pairs))
     differences, levels = _differences(pairs)
-    margin = SPREAD * _spread(levels)
+    margin = chance(levels)
     found = equivalence(differences, margin)
     shown = (
         f"mean loss differs by {found.difference:+.3g} ({found.low:+.3g} to {found.high:+.3g}), "
@@ -104,9 +103,10 @@ def level(witness: Witness, until: int) -> float:
     return sum(later) / len(later) if later else witness.losses[-1]
 
 
-def _spread(levels: Sequence[float]) -> float:
+def chance(levels: Sequence[float]) -> float:
+    """How far two reseeded runs of the script are apart: the deviation of a difference, which is of two levels."""
     mean = sum(levels) / len(levels)
-    return math.sqrt(sum((each - mean) ** 2 for each in levels) / (len(levels) - 1))
+    return math.sqrt(2 * sum((each - mean) ** 2 for each in levels) / (len(levels) - 1))
 
 
 def _not_finite(pairs: Sequence[tuple[Witness, Witness]]) -> str:

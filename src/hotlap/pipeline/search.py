@@ -295,7 +295,7 @@ class Search:
             if won or key not in self.plan.settings or not self.fits_if_kept(0.0):
                 continue
             without = Plan({other: value for other, value in self.plan.settings.items() if other != key})
-            held = self.duel(self.plan, without, rounds=2, judge=rule_simpler)
+            held = self.duel(self.plan, without, judge=rule_simpler)
             gain = self.gain(held)
             if held.failed is None and rule_simpler(gain) is Ruling.KEEP:
                 left = Candidate(key, self.plan.settings[key], None, None, 0.0)
