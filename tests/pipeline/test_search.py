@@ -337,6 +337,14 @@ def test_what_a_later_setting_has_made_needless_is_left_out(searched):
     assert tuning.verdicts[-1].reason == "the plan is as fast without it by now"
 
 
+def test_what_goes_with_a_setting_is_left_out_with_it(searched):
+    world = World(
+        lambda settings: 3.0 if "cache-dataset" in settings else 1.5 if "batch-size" in settings else 1.0
+    )
+    _, written = searched(world, [offer("batch-size", 64, 2.0, {"scale-lr": "sqrt"}), CACHE])
+    assert written.settings == {"cache-dataset": "memory"}
+
+
 def test_a_faster_setting_that_trains_another_model_is_dropped(searched):
     tuning, written = searched(
         World({"precision": 3.0}, wrong=("precision",)), [offer("precision", "16-mixed")]

@@ -288,13 +288,16 @@ class Search:
         self.said.verdict(verdict)
 
     def _leave_out_what_is_idle(self) -> None:
-        """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out. The last
-        one has just won by itself, unless it was kept in a group."""
+        """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out, with what
+        stands beside it. The last one has just won by itself, unless it was kept in a group."""
+        beside = {each.knob: set(each.beside) for each in self.verdicts if each.ruling is Ruling.KEEP}
         for key in list(self.plan.settings):
             won = key == list(self.plan.settings)[-1] and key not in self._in_a_group
-            if won or key not in self.plan.settings or not self.fits_if_kept(0.0):
+            goes_with_another = any(key in others for others in beside.values())
+            if won or goes_with_another or key not in self.plan.settings or not self.fits_if_kept(0.0):
                 continue
-            without = Plan({other: value for other, value in self.plan.settings.items() if other != key})
+            gone = {key} | beside.get(key, set())
+            without = Plan({each: value for each, value in self.plan.settings.items() if each not in gone})
             held = self.duel(self.plan, without, judge=rule_simpler)
             gain = self.gain(held)
             if held.failed is None and rule_simpler(gain) is Ruling.KEEP:
