@@ -168,8 +168,17 @@ class Search:
     def _candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
         found = candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, self.tried)
-        known = self.screening.gains
-        return sorted(found, key=lambda each: -(known[each.key].value if each.key in known else each.promise))
+        return sorted(found, key=lambda each: -self._promise(each))
+
+    def _promise(self, candidate: Candidate) -> float:
+        """What blocks of steps have shown, or what was predicted; of a further step of a knob that nobody predicted, no
+        more than the last one brought."""
+        shown = self.screening.gains.get(candidate.key)
+        if shown is not None:
+            return shown.value
+        kept = [each for each in self.verdicts if each.knob == candidate.knob and each.ruling is Ruling.KEEP]
+        brought = kept[-1].gain if kept and candidate.predicted is None else None
+        return min(candidate.promise, brought.value) if brought else candidate.promise
 
     # -- one candidate -----------------------------------------------------------------------------------------
 
