@@ -2,13 +2,16 @@
 
 python -m hotlap_recipes.nest.make_data --out speech
 python bench/nest_hotlap.py speech profile    causes of the naive config, small and tiny
-python bench/nest_hotlap.py speech naive      tune on the naive config, 10 minutes
-python bench/nest_hotlap.py speech fast       tune on the fast config, 5 minutes
+python bench/nest_hotlap.py speech naive      tune on the naive config, 20 minutes
+python bench/nest_hotlap.py speech fast       tune on the fast config, 12 minutes
+
+`--keep plan.yaml` keeps the plan that was found, for `bench/nest_vs_nemo.py --plan`.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -19,8 +22,8 @@ TRAIN = ("-m", "hotlap_recipes.nest.train")
 FAST = (*TRAIN, "--config-name", "nest_fast-conformer_fast")
 ASKED = {
     "profile": [(("profile", "--steps", "60"), TRAIN, size) for size in ("small", "tiny")],
-    "naive": [(("tune", "--budget", "10m", "--allow", "rounding,statistical"), TRAIN, "small")],
-    "fast": [(("tune", "--budget", "5m", "--keep-batch", "--allow", "rounding"), FAST, "small")],
+    "naive": [(("tune", "--budget", "20m", "--allow", "rounding,statistical"), TRAIN, "small")],
+    "fast": [(("tune", "--budget", "12m", "--keep-batch", "--allow", "rounding,statistical"), FAST, "small")],
 }
 
 
@@ -42,6 +45,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("part", choices=list(ASKED))
     parser.add_argument("--budget", help="of a search, in the place of its usual one")
+    parser.add_argument("--keep", type=Path, help="where to copy the plan to")
     options = parser.parse_args()
     print(host_line(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +55,8 @@ def main() -> None:
                 given[given.index("--budget") + 1] = options.budget
             words = [*given, *train, *overrides(options.data.resolve(), size)]
             subprocess.run([PYTHON, "-m", "hotlap", *words], cwd=folder, check=True)
+            if options.keep:
+                shutil.copy(Path(folder) / ".hotlap" / "tune" / "train" / "plan.yaml", options.keep)
 
 
 if __name__ == "__main__":
