@@ -406,14 +406,15 @@ def test_what_needs_more_memory_than_the_limit_is_dropped(searched):
 
 
 def test_live_settings_share_a_process_where_that_takes_less_time(searched):
-    """Those of a loader among themselves, as workers need longer blocks; trials of a second are cheaper than these."""
+    """Those of a loader among themselves, as workers need longer blocks; trials of half a second cost less."""
     live = [WORKERS, offer("fused-optimizer", "fused", 0.4), offer("prefetch-factor", 4, 0.3)]
     world = World({"num-workers": 1.5})
     searched(world, live, seconds=30.0)
     assert [kind for kind, _ in world.made[:2]] == ["trial", "screen"]
     assert "2 settings in turn within one process" in searched.said
     short = World({"num-workers": 1.5})
-    searched(short, [WORKERS, live[2]], wish=Wish("speed", frozenset({Numerics.BITWISE, Numerics.ROUNDING})))
+    wish = Wish("speed", frozenset({Numerics.BITWISE, Numerics.ROUNDING}))
+    searched(short, [WORKERS, live[2]], wish=wish, seconds=0.5)
     assert "screen" not in [kind for kind, _ in short.made]
 
 

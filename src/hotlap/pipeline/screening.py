@@ -19,7 +19,7 @@ from hotlap.ports.target import Seam
 from hotlap.propose.search import Candidate, Key, composed
 
 _MOST = 6  # candidates for one process
-_ROUND = 2  # trials in which a candidate would meet the incumbent in processes of their own
+_DUEL = 4  # trials of a candidate in processes of its own: on a restless machine one round is seldom enough
 _BLOCK_S, _LOADER_BLOCK_S = 0.12, 0.5  # workers must start, and their queues fill
 _BLOCKS_S = 6.0  # of all blocks, where steps are short
 _LEAST_TURNS, _MOST_TURNS = 2, 6
@@ -52,7 +52,7 @@ class Screening:
         if not live or last is None or last.figures is None:
             return []
         alike = [each for each in live if _is_loader(each, knobs) == _is_loader(live[0], knobs)][:_MOST]
-        return alike if takes_s(plan, alike, knobs, last.figures) < _ROUND * len(alike) * last.seconds else []
+        return alike if takes_s(plan, alike, knobs, last.figures) < _DUEL * len(alike) * last.seconds else []
 
     def promising(self, several: Sequence[Candidate]) -> list[Candidate]:
         """Not decided, but as good as they must be, and no other setting of their knob surely is: worth more turns."""
