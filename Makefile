@@ -1,10 +1,13 @@
 # Two commands matter: `make demo` shows what hotlap does, `make test` runs every check. Both work in .venv, which they
-# make, and install again only when pyproject.toml has changed. Another interpreter: make test PYTHON=python3.12
+# make, and install again only when pyproject.toml or constraints.txt has changed. Another interpreter:
+# make test PYTHON=python3.12
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
+# The releases that every check was last seen to pass with; `make newest` moves on. Users are bound by pyproject.toml.
+KNOWN := constraints.txt
 
-.PHONY: demo test lint types chromium clean
+.PHONY: demo test lint types chromium newest clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -40,14 +43,22 @@ chromium:
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
-.venv/.for-demo: pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[recipes]'
+.venv/.for-demo: pyproject.toml $(KNOWN) | $(BIN)/python
+	$(PIP) -c $(KNOWN) -e '.[recipes]'
 	@touch $@
 
 # What the tests need includes what the demo needs.
-.venv/.for-test: pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[test]'
+.venv/.for-test: pyproject.toml $(KNOWN) | $(BIN)/python
+	$(PIP) -c $(KNOWN) -e '.[test]'
 	@touch .venv/.for-demo $@
+
+# In a .venv that is made anew, so that nothing else is written down; which build of torch it is belongs to the host.
+newest:
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(PIP) -e '.[test]'
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' > $(KNOWN)
+	@touch .venv/.for-demo .venv/.for-test
 
 clean:
 	rm -rf build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -13,8 +13,8 @@ import random
 
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import gain_of, gain_of_rounds, rule
-from hotlap.measure.duel import USUAL
-from hotlap.stats.compare import Scatter, pooled
+from hotlap.measure.duel import USUAL, scatter_of_rounds
+from hotlap.stats.compare import pooled
 
 CANDIDATES, ROUNDS = 5, 4
 MACHINES = ((0.02, 0.0), (0.05, 0.0), (0.10, 0.0), (0.03, 0.08), (0.05, 0.08))
@@ -52,9 +52,7 @@ class Search:
 
     def known(self, *, final: bool) -> Gain | None:
         if len(self.ratios[-1]) > 1:
-            of_two_runs = Scatter(2 * USUAL.variance, USUAL.freedom)
-            scatter = pooled(self.ratios, of_two_runs) or of_two_runs
-            return gain_of_rounds(self.ratios[-1], scatter, final=final)
+            return gain_of_rounds(self.ratios[-1], scatter_of_rounds(self.ratios), final=final)
         scatter = pooled([self.incumbent, *self.challengers], USUAL)
         return gain_of(self.incumbent[-1:], self.challengers[-1], scatter, final=final)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +85,34 @@ def train() -> Callable[..., Trained]:
         return done
 
     return run
+
+
+_COUNTS_PAGES = """
+import resource
+import torch
+
+def new_pages():  # of a block that is filled, freed, and filled again
+    for _ in range(4):  # the gap that stays may need to be found
+        torch.ones(2**24)  # 64 MiB: above what glibc keeps by itself
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(new_pages())
+"""
+
+
+@pytest.fixture
+def new_pages() -> Callable[..., list[int]]:
+    """`new_pages(statement, ...)`: the pages that a freed block costs when it is asked for again, at first and after
+    each statement. In a process of its own: what others have allocated lies between blocks."""
+
+    def count(*statements: str) -> list[int]:
+        script = _COUNTS_PAGES + "".join(f"\n{each}\nprint(new_pages())" for each in statements)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        return list(map(int, done.stdout.split()))
+
+    return count
 
 
 @pytest.fixture

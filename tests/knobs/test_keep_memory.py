@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -11,31 +10,11 @@ import pytest
 from hotlap.knobs.keep_memory import KeepMemory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
-SCRIPT = """
-import resource
-import torch
-from hotlap.knobs.keep_memory import KeepMemory
-
-def new_pages():  # of a block that is filled, freed, and filled again
-    for _ in range(4):  # the gap that stays may need to be found
-        torch.ones(2**24)  # 64 MiB: above what glibc keeps by itself
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(2**24)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-found = [new_pages()]
-undo = KeepMemory().apply(None, True)
-found.append(new_pages())
-undo()
-found.append(new_pages())
-print(*found)
-"""
 
 
-def test_a_block_that_was_freed_is_used_again_until_it_is_undone():
-    """In a process of its own: what others have allocated lies between blocks."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
-    before, meanwhile, after = map(int, done.stdout.split())
+def test_a_block_that_was_freed_is_used_again_until_it_is_undone(new_pages):
+    load = "from hotlap.knobs.keep_memory import KeepMemory"
+    before, meanwhile, after = new_pages(f"{load}\nundo = KeepMemory().apply(None, True)", "undo()")
     assert meanwhile < 100 < 1000 < min(before, after)
 
 

@@ -345,6 +345,15 @@ def test_a_further_step_of_a_knob_promises_no_more_than_the_last_one_brought(sea
     assert [each.setting for each in tuning.verdicts] == [64, "default", 128]
 
 
+def test_what_goes_with_a_setting_is_not_measured_alone_but_with_it(searched):
+    batch = offer("batch-size", 64, 2.0, {"scale-lr": "sqrt"})
+    world = World({"batch-size": 1.5, "cache-dataset": 2.0})
+    tuning, written = searched(world, [CACHE, batch])
+    assert written.settings == {"cache-dataset": "memory", "scale-lr": "sqrt", "batch-size": 64}
+    assert set(tuning.alone) == {"cache-dataset", "batch-size"}
+    assert ("trial", {"scale-lr": "sqrt"}) not in world.made
+
+
 def test_what_goes_with_a_setting_is_left_out_with_it(searched):
     world = World(
         lambda settings: 3.0 if "cache-dataset" in settings else 1.5 if "batch-size" in settings else 1.0
@@ -416,6 +425,12 @@ def test_live_settings_share_a_process_where_that_takes_less_time(searched):
     wish = Wish("speed", frozenset({Numerics.BITWISE, Numerics.ROUNDING}))
     searched(short, [WORKERS, live[2]], wish=wish, seconds=0.5)
     assert "screen" not in [kind for kind, _ in short.made]
+
+
+def test_a_single_live_setting_is_switched_where_two_rounds_of_processes_cost_more(searched):
+    world = World({"fused-optimizer": 1.5})
+    searched(world, [offer("fused-optimizer", "fused", 0.4)], seconds=0.6)
+    assert [kind for kind, _ in world.made[:2]] == ["trial", "screen"]
 
 
 def test_what_promises_most_does_not_wait_for_settings_that_share_a_process(searched):

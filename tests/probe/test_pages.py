@@ -45,5 +45,10 @@ def test_what_stays_is_not():
     assert counted(lambda _: kept.append(touched())) < PAGES / 4
 
 
+def test_what_goes_is_not():
+    kept = [touched() for _ in range(30)]
+    assert counted(lambda _: kept.pop().close()) < PAGES / 4
+
+
 def test_what_one_step_asks_for_is_not():
     assert counted(lambda number: touched().close() if number == 12 else None) < PAGES / 4

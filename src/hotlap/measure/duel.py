@@ -116,12 +116,11 @@ def _differ(incumbent: Plan, challenger: Plan) -> set[str]:
     return {key for key, value in challenger.settings.items() if incumbent.settings.get(key) != value}
 
 
-def scatter_of_rounds(duels: Sequence[Duel], goal: Goal) -> Scatter:
-    """Of the ratio within a round: what the machine does to both of them is left out."""
-    of_two_runs = Scatter(2 * USUAL.variance, USUAL.freedom)
-    return pooled([each.ratios(goal) for each in duels], of_two_runs) or of_two_runs
+def scatter_of_rounds(ratios: Sequence[Sequence[float]]) -> Scatter:
+    """Of the ratio within a round, one sequence for each duel: what the machine does to both of them is left out."""
+    return pooled(ratios, Scatter(2 * USUAL.variance, USUAL.freedom))  # twice: of two runs
 
 
-def scatter_of(ledger: Ledger, goal: Goal) -> Scatter | None:
+def scatter_of(ledger: Ledger, goal: Goal) -> Scatter:
     """Between runs of one plan, as far as this job has shown it by now."""
     return pooled(ledger.groups(goal), USUAL)

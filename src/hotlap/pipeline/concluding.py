@@ -71,7 +71,7 @@ def write_plan_of(search: Search) -> None:
 
 def _final(search: Search) -> Duel:
     """This is the figure that is shown: until it is known closely, with what the budget has left for it."""
-    alone = len(search.plan.settings)
+    alone = len(search.accepted())
     return search.duel(
         Plan(), search.plan, rounds=_MOST_ROUNDS, judge=rule_closely, least=_LEAST_ROUNDS, then=alone
     )
@@ -105,12 +105,13 @@ def _proof(search: Search, gain: Gain | None, guarded: Guarded | None) -> Proof 
 
 
 def _alone(search: Search) -> dict[str, Gain]:
-    """Each accepted setting by itself, where there are several and the budget allows it."""
+    """Each accepted setting by itself, with what came with it, where there are several and the budget allows it."""
     found: dict[str, Gain] = {}
-    if len(search.plan.settings) < 2:
+    accepted = search.accepted()
+    if len(accepted) < 2:
         return found
-    for key, value in search.plan.settings.items():
-        plan, ledger = Plan({key: value}), search.ledger
+    for own in accepted:
+        plan, ledger = Plan(own), search.ledger
         if not ledger.rates(plan):
             if not search.fits(1):
                 continue
@@ -118,5 +119,5 @@ def _alone(search: Search) -> dict[str, Gain]:
         rates = worths(Goal.SPEED, ledger.figures(Plan()), ledger.figures(plan))
         gain = gain_of(rates[0], rates[1], scatter_of(ledger, Goal.SPEED), final=True)
         if gain is not None:
-            found[key] = gain
+            found[list(own)[-1]] = gain
     return found

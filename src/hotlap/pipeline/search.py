@@ -230,8 +230,8 @@ class Search:
         ratios = held.ratios(aim)
         if len(ratios) < 2:
             return gain_of(*held.rates(aim), scatter_of(self.ledger, aim), final=held.final)
-        others = [each for each in self.duels if each is not held]
-        return gain_of_rounds(ratios, scatter_of_rounds([*others, held], aim), final=held.final)
+        others = [each.ratios(aim) for each in self.duels if each is not held]
+        return gain_of_rounds(ratios, scatter_of_rounds([*others, ratios]), final=held.final)
 
     def _cannot(self, candidate: Candidate, held: Duel) -> str:
         if held.failed is not None:
@@ -296,17 +296,27 @@ class Search:
         self.ledger.rule(Ruled(self.wish.words, verdict, self.plan.settings))
         self.said.verdict(verdict)
 
+    def accepted(self) -> list[dict[str, Any]]:
+        """The plan's settings, each after those that came with it, as the learning rate's with the batch."""
+        settings = self.plan.settings
+        beside = {each.knob: each.beside for each in self.verdicts if each.ruling is Ruling.KEEP}
+        led = {other for key in settings for other in beside.get(key, ())}
+        return [
+            {other: settings[other] for other in (*beside.get(key, ()), key) if other in settings}
+            for key in settings
+            if key not in led
+        ]
+
     def _leave_out_what_is_idle(self) -> None:
         """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out, with what
         stands beside it. The last one has just won by itself, unless it was kept in a group."""
-        beside = {each.knob: set(each.beside) for each in self.verdicts if each.ruling is Ruling.KEEP}
-        for key in list(self.plan.settings):
-            won = key == list(self.plan.settings)[-1] and key not in self._in_a_group
-            goes_with_another = any(key in others for others in beside.values())
-            if won or goes_with_another or key not in self.plan.settings or not self.fits_if_kept(0.0):
+        for own in self.accepted():
+            key, last = list(own)[-1], list(self.plan.settings)[-1]
+            won = key == last and key not in self._in_a_group
+            if won or not self.fits_if_kept(0.0):
                 continue
-            gone = {key} | beside.get(key, set())
-            without = Plan({each: value for each, value in self.plan.settings.items() if each not in gone})
+            kept = self.plan.settings.items()
+            without = Plan({each: value for each, value in kept if each not in own})
             held = self.duel(self.plan, without, judge=rule_simpler)
             gain = self.gain(held)
             if held.failed is None and rule_simpler(gain) is Ruling.KEEP:

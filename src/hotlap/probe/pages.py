@@ -71,8 +71,7 @@ def _sampled() -> int:
         for _ in range(2):
             ctypes.memset(ctypes.addressof(window), 0, size)
             moments.append(now())
-        pages = max(
-            1, _handed_out() - before
-        )  # fewer than were asked for where the system hands out huge ones
+        # Fewer than were asked for, where the system hands out huge ones.
+        pages = max(1, _handed_out() - before)
         del window  # which holds the memory
     return max(0, (moments[1] - moments[0]) - (moments[2] - moments[1])) // pages

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import overload
 
 from hotlap.errors import FactError
 
@@ -69,6 +70,14 @@ def ratio(
     one, two = _log_mean(before), _log_mean(after)
     freedom = _freedom(one[1], len(before), two[1], len(after))
     return _around(two[0] - one[0], student(freedom, confidence) * math.sqrt(one[1] + two[1]))
+
+
+@overload
+def pooled(groups: Sequence[Sequence[float]], usual: Scatter) -> Scatter: ...
+
+
+@overload
+def pooled(groups: Sequence[Sequence[float]], usual: None = None) -> Scatter | None: ...
 
 
 def pooled(groups: Sequence[Sequence[float]], usual: Scatter | None = None) -> Scatter | None:

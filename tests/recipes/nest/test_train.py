@@ -45,27 +45,11 @@ def test_a_run_that_is_resumed_in_mid_epoch_ends_as_if_it_had_not_ended(composed
     assert torch.equal(weights_of(resumed), weights_of(whole))
 
 
-COUNTS_PAGES = """
-import resource
-import torch
-from hotlap_recipes.nest import train
-
-def new_pages():  # of a block that is filled, freed, and filled again
-    for _ in range(4):  # the gap that stays may need to be found
-        torch.ones(2**24)  # 64 MiB: above what glibc keeps by itself
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(2**24)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-found = [new_pages()]
-train.keep_freed_memory()
-print(*found, new_pages())
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
-def test_freed_memory_stays(run_script):
-    before, after = map(int, run_script("-c", COUNTS_PAGES).stdout.split())
+def test_freed_memory_stays(new_pages):
+    before, after = new_pages(
+        "from hotlap_recipes.nest.train import keep_freed_memory", "keep_freed_memory()"
+    )[1:]
     assert after < 100 < 1000 < before
 
 
