@@ -147,6 +147,13 @@ def test_a_forked_run_computes_what_a_started_one_does(warm):
     assert first_difference(by_start, by_fork) == ""
 
 
+def test_no_run_has_the_imports_of_all_in_its_own_time(warm):
+    """What a search can still afford is reckoned from the trials before: the first forked one is like the others."""
+    mine = warm("small.py")
+    started, first = mine.trial(1, Plan())[0], forked(mine, 2)[0]
+    assert first.figures.startup_s < started.figures.startup_s / 2
+
+
 def test_a_job_that_cannot_be_forked_is_started_as_ever(warm):
     mine = warm("small.py", "unforked")
     trials = [mine.trial(number, Plan())[0] for number in (1, 2, 3)]

@@ -56,12 +56,22 @@ class Warmth:
             return cold(job, environment, signals, streams)
         if not self._path.is_file():
             return cold(job, {**environment, IMPORTS: str(self._path)}, signals, streams)
+        self.prepare(signals)
+        if self._forker is not None:
+            try:
+                return self._forker.run(environment, streams)
+            except (OSError, ValueError):
+                self.cool()
+        return cold(job, environment, signals, streams)
+
+    def prepare(self, signals: Signals) -> None:
+        """Imports ahead as soon as it is known what. Before a run begins, so that none has it in its own time."""
+        if self._off or self._forker is not None or not self._path.is_file():
+            return
         try:
-            self._forker = self._forker or Forker(job, self._path, signals)
-            return self._forker.run(environment, streams)
+            self._forker = Forker(self._job, self._path, signals)
         except (OSError, ValueError):
             self.cool()
-            return cold(job, environment, signals, streams)
 
     def cool(self) -> None:
         """From now on all runs are started as ever."""

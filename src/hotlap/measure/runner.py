@@ -138,6 +138,8 @@ class Bench:
     def _start(
         self, folder: Path, passed: Path, watch: Watch, *, witness: str = "", phases: Sequence[str] = ()
     ) -> Started:
+        if self.warmth is not None:
+            self.warmth.prepare(self.signals)
         environment = child_environment(_probe(folder), phases, plan=passed, taps=not witness)
         environment[WITNESS] = witness
         environment.setdefault(_COMPILER_CACHE, str(self.folder / _COMPILED))
