@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -431,6 +432,17 @@ def test_a_single_live_setting_is_switched_where_two_rounds_of_processes_cost_mo
     world = World({"fused-optimizer": 1.5})
     searched(world, [offer("fused-optimizer", "fused", 0.4)], seconds=0.6)
     assert [kind for kind, _ in world.made[:2]] == ["trial", "screen"]
+
+
+def test_what_blocks_cannot_tell_from_noise_has_more_turns_but_no_processes_of_its_own(searched):
+    """Those scatter more: four rounds of them would cost more, and tell less."""
+    noise = random.Random(1)
+    world = World(lambda _: noise.uniform(0.9, 1.1), shows=SHOWN)
+    tuning, _ = searched(world, [offer("fused-optimizer", "fused", 0.4)], seconds=30.0)
+    assert [kind for kind, _ in world.made].count("screen") == 3
+    assert ("trial", {"fused-optimizer": "fused"}) not in world.made
+    assert tuning.verdicts[0].reason == "the gain cannot be told from noise"
+    assert tuning.verdicts[0].gain.interval.high > 0.03
 
 
 def test_what_promises_most_does_not_wait_for_settings_that_share_a_process(searched):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hotlap.facts.verdict import Ruling, Sameness
-from hotlap.judge.gain import rule, rule_shown
+from hotlap.judge.gain import rule_shown
 from hotlap.pipeline.screening import takes_s, together
 from hotlap.propose.search import Candidate, simpler
 
 if TYPE_CHECKING:
     from hotlap.pipeline.search import Search
+
+_MORE_TURNS = 2  # times, for those that are not decided: blocks of steps tell more for less than processes do
 
 
 def screenable(search: Search, offered: list[Candidate]) -> list[Candidate]:
@@ -22,16 +24,17 @@ def screenable(search: Search, offered: list[Candidate]) -> list[Candidate]:
 
 
 def screen(search: Search, several: list[Candidate]) -> None:
-    """Drop what surely brings nothing, try what surely pays; the others are left to processes of their own."""
+    """Drop what brings nothing, try what surely pays; the others are left to processes of their own."""
     _take_turns(search, several)
-    promising = search.screening.promising(several)
-    if promising and _affordable(search, promising):
-        _take_turns(search, promising)
+    for _ in range(_MORE_TURNS):
+        undecided = search.screening.undecided(several)
+        if undecided and _affordable(search, undecided):
+            _take_turns(search, undecided)
     for each in several:
-        gain = search.screening.gains.get(each.key)
         cannot = search.screening.refused.get(each.key, "")
-        if cannot or (rule(gain) is Ruling.DROP and not simpler(each, search.plan, search.knobs)):
-            search.drop_live(each, gain, cannot)
+        idle = search.screening.hopeless(each) and not simpler(each, search.plan, search.knobs)
+        if cannot or idle:
+            search.drop_live(each, search.screening.gains.get(each.key), cannot)
     group = search.screening.winners(several, search.plan, search.knobs)
     if len(group) > 1:
         _try_together(search, group)

@@ -22,7 +22,8 @@ _MOST = 6  # candidates for one process
 _DUEL = 4  # trials of a candidate in processes of its own: on a restless machine one round is seldom enough
 _BLOCK_S, _LOADER_BLOCK_S = 0.12, 0.5  # workers must start, and their queues fill
 _BLOCKS_S = 6.0  # of all blocks, where steps are short
-_LEAST_TURNS, _MOST_TURNS = 2, 6
+_LEAST_TURNS, _MOST_TURNS = 2, 6  # in one process
+_ENOUGH_TURNS = 6  # in all
 
 
 @dataclass
@@ -54,17 +55,20 @@ class Screening:
         alike = [each for each in live if _is_loader(each, knobs) == _is_loader(live[0], knobs)][:_MOST]
         return alike if takes_s(plan, alike, knobs, last.figures) < _DUEL * len(alike) * last.seconds else []
 
-    def promising(self, several: Sequence[Candidate]) -> list[Candidate]:
-        """Not decided, but as good as they must be, and no other setting of their knob surely is: worth more turns."""
-        sure = {each.knob for each in several if rule(self.gains.get(each.key)) is Ruling.KEEP}
+    def undecided(self, several: Sequence[Candidate]) -> list[Candidate]:
+        """More turns would tell, and no other setting of their knob is surely worth it."""
+        rulings = {each.key: rule(self.gains[each.key]) for each in several if each.key in self.gains}
+        sure = {each.knob for each in several if rulings.get(each.key) is Ruling.KEEP}
         return [
-            each
-            for each in several
-            if each.knob not in sure
-            and (gain := self.gains.get(each.key)) is not None
-            and gain.value >= LEAST
-            and rule(gain) is Ruling.UNDECIDED
+            each for each in several if each.knob not in sure and rulings.get(each.key) is Ruling.UNDECIDED
         ]
+
+    def hopeless(self, candidate: Candidate) -> bool:
+        """It surely brings too little, or no more than so many turns can tell from noise; runs scatter more."""
+        gain = self.gains.get(candidate.key)
+        if gain is None or gain.value >= LEAST:
+            return False
+        return rule(gain) is Ruling.DROP or gain.trials >= _ENOUGH_TURNS
 
     def winners(self, several: Sequence[Candidate], plan: Plan, knobs: Mapping[str, Knob]) -> list[Candidate]:
         """What is surely worth its setting, the best first; of each knob one, and none for which another setting,
