@@ -232,6 +232,15 @@ def test_a_candidate_is_begun_only_where_all_that_follows_is_within_the_budget(s
     assert (tuning.ended == "the budget is spent") is (tried == 1)
 
 
+@pytest.mark.parametrize(("answer_s", "rounds"), [(1.0, 4), (20.0, 1)])
+def test_another_round_leaves_room_for_the_guard(searched, monkeypatch, answer_s, rounds):
+    monkeypatch.setattr(GuardRuns, "answer_s", answer_s)
+    noise = random.Random(1)
+    world = World(lambda _: noise.uniform(0.8, 1.2))
+    searched(world, [COMPILE], budget=Budget(seconds=20))
+    assert world.made.count(("trial", {"compile": "default"})) == rounds
+
+
 def test_each_setting_alone_is_measured_with_what_the_proof_has_left(searched):
     """Six trials do not fit any more, which ends the search; one does, and the first setting ran alone in its duel."""
     world = World({"cache-dataset": 2.0, "compile": 1.3})

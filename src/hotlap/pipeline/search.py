@@ -213,12 +213,14 @@ class Search:
         rounds: int = _ROUNDS,
         judge: Callable[[Gain | None], Ruling] = rule,
         least: int = 1,
-        then: int = _CONCLUSION,
+        then: int | None = None,
     ) -> Duel:
-        """`least` rounds in any case, and no more than leave room for the trials that come `then`."""
+        """`least` rounds in any case, and no more than leave room for the trials that come `then`, or for the guard and
+        the proof of what is kept."""
 
         def decided(held: Duel) -> bool:
-            known = judge(self.gain(held)) is not Ruling.UNDECIDED or not self.fits(_ROUND + then)
+            room = self.fits_if_kept(0.0) if then is None else self.fits(_ROUND + then)
+            known = judge(self.gain(held)) is not Ruling.UNDECIDED or not room
             return known and len(held.after) >= least
 
         self.duels.append(duel(self.bench, self.ledger, before, after, rounds, decided, self.said.trial))
