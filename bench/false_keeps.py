@@ -1,8 +1,9 @@
 """How often a search keeps a setting that does nothing, and finds one that does: simulated, with the rules of `tune`.
 
-usage: python bench/false_keeps.py [--searches 1000]
+usage: python bench/false_keeps.py [--searches 1000] [--live]
 Five candidates in turn, up to four rounds each. Runs scatter by so much between each other, and the machine's pace
-between rounds; each candidate truly brings the gain of its column.
+between rounds; each candidate truly brings the gain of its column. With --live they take turns within one process
+first, where blocks of steps scatter as runs do.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import math
 import random
 
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import gain_of, gain_of_rounds, rule
+from hotlap.judge.gain import beside_blocks, gain_of, gain_of_rounds, rule
 from hotlap.measure.duel import USUAL, scatter_of_rounds
+from hotlap.pipeline.screening import Screening
+from hotlap.propose.search import Candidate
 from hotlap.stats.compare import pooled
 
 CANDIDATES, ROUNDS = 5, 4
+TURNS, PASSES = 6, 3  # of blocks, where steps are short
 MACHINES = ((0.02, 0.0), (0.05, 0.0), (0.10, 0.0), (0.03, 0.08), (0.05, 0.08))
 GAINS = (0.0, 0.05, 0.10)
 
@@ -33,12 +37,12 @@ class Search:
     def kept(self) -> int:
         return sum(self.duel() is Ruling.KEEP for _ in range(CANDIDATES))
 
-    def duel(self) -> Ruling:
+    def duel(self, shown: Gain | None = None) -> Ruling:
         self.challengers.append([])
         self.ratios.append([])
         for turn in range(ROUNDS):
             self.round()
-            ruling = rule(self.known(final=turn == ROUNDS - 1))
+            ruling = rule(beside_blocks(self.known(final=turn == ROUNDS - 1), shown))
             if ruling is not Ruling.UNDECIDED:
                 break
         return ruling
@@ -57,16 +61,33 @@ class Search:
         return gain_of(self.incumbent[-1:], self.challengers[-1], scatter, final=final)
 
 
+class LiveSearch(Search):
+    """Settings that can be switched while a job runs."""
+
+    def kept(self) -> int:
+        screening = Screening()
+        several = [Candidate(f"knob-{number}", True, None, None, 0.0) for number in range(CANDIDATES)]
+        undecided = several
+        for _ in range(PASSES):
+            screening.learn({each.key: self.turns() for each in undecided})
+            undecided = screening.undecided(several)
+        met = [each for each in several if not screening.hopeless(each)]
+        return sum(self.duel(screening.gains[each.key]) is Ruling.KEEP for each in met)
+
+    def turns(self) -> list[float]:
+        return [(1 + self.gain) * math.exp(self.chance.gauss(0.0, self.run)) for _ in range(TURNS)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--searches", type=int, default=1000)
+    parser.add_argument("--live", action="store_true")
     options = parser.parse_args()
+    kind = LiveSearch if options.live else Search
     chance = random.Random(0)
     print("between runs  between rounds  " + "  ".join(f"kept at +{gain:3.0%}" for gain in GAINS))
     for run, pace in MACHINES:
-        kept = [
-            sum(Search(chance, run, pace, gain).kept() for _ in range(options.searches)) for gain in GAINS
-        ]
+        kept = [sum(kind(chance, run, pace, gain).kept() for _ in range(options.searches)) for gain in GAINS]
         shares = "  ".join(f"{each / options.searches / CANDIDATES:11.1%}" for each in kept)
         print(f"{run:12.0%}  {pace:14.0%}  {shares}", flush=True)
 

@@ -8,13 +8,14 @@ from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import (
+    all_of,
     beats,
+    beside_blocks,
     break_even,
     gain_of,
     gain_of_rounds,
     rule,
     rule_closely,
-    rule_shown,
     rule_simpler,
 )
 from hotlap.stats.compare import Scatter
@@ -38,17 +39,31 @@ def test_what_becomes_of_a_gain(gain, expected):
     assert rule(gain) is expected
 
 
-@pytest.mark.parametrize(
-    ("gain", "expected"),
-    [
-        (None, Ruling.UNDECIDED),
-        (Gain(0.05, Interval(-0.1, 0.2)), Ruling.KEEP),
-        (Gain(0.02, Interval(-0.1, 0.2)), Ruling.UNDECIDED),
-        (Gain(-0.2, Interval(-0.3, -0.1)), Ruling.DROP),
-    ],
-)
-def test_what_was_shown_before_must_only_be_so_again(gain, expected):
-    assert rule_shown(gain) is expected
+def test_blocks_and_runs_are_weighed_by_how_closely_each_is_known():
+    runs, blocks = Gain(-0.05, Interval(-0.25, 0.2), 2), Gain(0.10, Interval(0.05, 0.15), 18)
+    both = beside_blocks(runs, blocks)
+    assert 0.08 < both.value < blocks.value
+    assert 0.03 < both.interval.low < both.interval.high < 0.15
+    assert both.trials == 20
+    assert rule(both) is Ruling.KEEP
+    alike = beside_blocks(blocks, blocks)
+    assert alike.value == pytest.approx(blocks.value)
+    assert alike.interval.high - alike.interval.low == pytest.approx(0.1 / 2**0.5, rel=0.05)
+
+
+def test_where_runs_contradict_blocks_the_runs_are_right():
+    runs, blocks = Gain(-0.2, Interval(-0.25, -0.15), 4), Gain(0.10, Interval(0.05, 0.15), 18)
+    assert beside_blocks(runs, blocks) is runs
+    assert beside_blocks(runs, None) is runs
+    assert beside_blocks(None, blocks) is None  # blocks alone keep nothing
+
+
+def test_gains_beside_each_other_multiply():
+    one, other = Gain(0.5, Interval(0.4, 0.6), 6), Gain(0.2, Interval(0.1, 0.3), 6)
+    both = all_of([one, other])
+    assert both.value == pytest.approx(0.8)
+    assert both.interval.low < 1.4 * 1.2 - 1 < both.value < 1.6 * 1.2 - 1 < both.interval.high
+    assert all_of([one]).interval.high == pytest.approx(0.6, abs=0.01)
 
 
 def test_a_single_run_of_each_says_nothing_unless_the_scatter_is_known():

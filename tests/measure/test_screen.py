@@ -16,7 +16,7 @@ PLANS = ({}, {"num-workers": 2}, {"precision": "bf16-mixed"})
 
 
 def ratios(schedule, blocks, seen, counts="samples"):
-    return screen.ratios(pairs(schedule, blocks, seen, counts))
+    return screen.ratios(pairs(schedule, blocks, seen, counts), 0.95)
 
 
 def recording(*rates, steps=12, samples=8):

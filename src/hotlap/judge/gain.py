@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hotlap.facts.diagnosis import Interval
@@ -51,12 +52,35 @@ def rule_simpler(gain: Gain | None, tie: float = LEAST) -> Ruling:
     return Ruling.DROP if gain.interval.high < 0.0 else Ruling.UNDECIDED
 
 
-def rule_shown(gain: Gain | None, least: float = LEAST) -> Ruling:
-    """Of a challenger that blocks of steps within one process have surely shown to be better: here he must be so again,
-    by enough, but his interval need not leave chance out once more."""
-    if gain is not None and gain.value >= least:
-        return Ruling.KEEP
-    return rule(gain, least)
+def beside_blocks(gain: Gain | None, shown: Gain | None) -> Gain | None:
+    """What runs have measured and what blocks of steps within one process have shown, by how closely each is known.
+    Where they contradict each other, the runs are right: a setting may act otherwise when it stands from the start."""
+    if gain is None or shown is None:
+        return gain
+    (here, error), (there, its_error) = _log(gain), _log(shown)
+    if abs(here - there) > math.hypot(error, its_error):
+        return gain
+    weight = its_error**2 / (error**2 + its_error**2)
+    both = math.exp(weight * here + (1 - weight) * there)
+    spread = math.exp(error * its_error / math.hypot(error, its_error))
+    return Gain(both - 1.0, Interval(both / spread - 1.0, both * spread - 1.0), gain.trials + shown.trials)
+
+
+def all_of(gains: Sequence[Gain]) -> Gain:
+    """Of settings that act one beside the other, as far as each is known by itself."""
+    logs = [_log(each) for each in gains]
+    product, spread = (
+        math.exp(sum(log for log, _ in logs)),
+        math.exp(math.hypot(*(error for _, error in logs))),
+    )
+    interval = Interval(product / spread - 1.0, product * spread - 1.0)
+    return Gain(product - 1.0, interval, sum(each.trials for each in gains))
+
+
+def _log(gain: Gain) -> tuple[float, float]:
+    """The logarithm of the ratio, and half of its interval, which is never quite nothing."""
+    low, high = math.log1p(gain.interval.low), math.log1p(gain.interval.high)
+    return math.log1p(gain.value), max((high - low) / 2, 1e-9)
 
 
 def rule_closely(gain: Gain | None) -> Ruling:

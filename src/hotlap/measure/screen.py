@@ -39,11 +39,11 @@ def pairs(schedule: Schedule, blocks: Sequence[Block], seen: Timeline, counts: s
     return found
 
 
-def ratios(found: Mapping[Name, Sequence[float]]) -> dict[Name, Ratio]:
+def ratios(found: Mapping[Name, Sequence[float]], confidence: float) -> dict[Name, Ratio]:
     """Of those that have several pairs; how much these scatter is told by all of them together."""
     several = {name: each for name, each in found.items() if len(each) >= _LEAST_PAIRS}
     scatter = pooled(list(several.values()), _USUAL)
-    return {name: repeated(each, scatter) for name, each in several.items()} if scatter else {}
+    return {name: repeated(each, scatter, confidence) for name, each in several.items()} if scatter else {}
 
 
 def refusals(blocks: Sequence[Block]) -> Mapping[int, str]:

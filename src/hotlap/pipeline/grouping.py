@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hotlap.facts.verdict import Ruling, Sameness
-from hotlap.judge.gain import rule_shown
+from hotlap.facts.verdict import Gain, Ruling, Sameness
+from hotlap.judge.gain import all_of, beside_blocks, rule
 from hotlap.pipeline.screening import takes_s, together
 from hotlap.propose.search import Candidate, simpler
 
@@ -39,7 +39,7 @@ def screen(search: Search, several: list[Candidate]) -> None:
     if len(group) > 1:
         _try_together(search, group)
     elif group:
-        search.try_one(group[0], rule_shown)
+        search.try_one(group[0])
 
 
 def _affordable(search: Search, several: list[Candidate]) -> bool:
@@ -58,15 +58,19 @@ def _take_turns(search: Search, several: list[Candidate]) -> None:
 def _try_together(search: Search, group: list[Candidate]) -> None:
     """One plan with all of them meets the incumbent in fresh processes. Where it does not hold, each is tried alone."""
     challenger = together(search.plan, group, search.knobs)
-    held = search.duel(search.plan, challenger, judge=rule_shown)
+    gains = [search.screening.gains[each.key] for each in group]
+
+    def judge(measured: Gain | None) -> Ruling:
+        return rule(beside_blocks(measured, all_of(gains)))
+
+    held = search.duel(search.plan, challenger, judge=judge)
     acting = held.last is not None and all(each.knob in held.last.stood for each in group)
-    better = acting and held.failed is None and rule_shown(search.gain(held)) is Ruling.KEEP
+    better = acting and held.failed is None and judge(search.gain(held)) is Ruling.KEEP
     guarded = search.guard.ask(challenger, held.last) if better and not search.too_large(held.last) else None
     if guarded is None or guarded.sameness is not Sameness.SAME:
         search.screening.apart = True
         search.said.note("together they do not hold: one by one")
         return
-    gains = [search.screening.gains[each.key] for each in group]
     search.stand_on(challenger, held)
     for each, gain in zip(group, gains, strict=True):
         search.keep_live(each, gain, guarded)

@@ -9,7 +9,7 @@ from hotlap.facts.blocks import Schedule
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import LEAST, as_gain, rule
+from hotlap.judge.gain import LEAST, LOOKING, as_gain, rule
 from hotlap.measure.duel import InterruptedSearch, Told
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
@@ -103,11 +103,16 @@ class Screening:
         told(screened.trial)
         keys = [each.key for each in chosen]
         if screened.seen:
-            for number, more in pairs(schedule, screened.blocks, screened.seen[0], bench.counts).items():
-                self.pairs.setdefault(keys[number - 1], []).extend(more)
-        known = ratios(self.pairs)
-        self.gains |= {key: as_gain(found, len(self.pairs[key])) for key, found in known.items()}
+            more = pairs(schedule, screened.blocks, screened.seen[0], bench.counts)
+            self.learn({keys[number - 1]: each for number, each in more.items()})
         self.refused |= {keys[number - 1]: why for number, why in refusals(screened.blocks).items()}
+
+    def learn(self, more: Mapping[Key, Sequence[float]]) -> None:
+        """Ratios of blocks beside those of the incumbent."""
+        for key, each in more.items():
+            self.pairs.setdefault(key, []).extend(each)
+        known = ratios(self.pairs, LOOKING)
+        self.gains |= {key: as_gain(found, len(self.pairs[key])) for key, found in known.items()}
 
 
 def _switches(candidate: Candidate, plan: Plan, knobs: Mapping[str, Knob]) -> bool:

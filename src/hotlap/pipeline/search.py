@@ -15,7 +15,15 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
-from hotlap.judge.gain import LEAST, break_even, gain_of, gain_of_rounds, rule, rule_simpler
+from hotlap.judge.gain import (
+    LEAST,
+    beside_blocks,
+    break_even,
+    gain_of,
+    gain_of_rounds,
+    rule,
+    rule_simpler,
+)
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of, scatter_of_rounds
 from hotlap.measure.ledger import Ledger, Ruled, key_of
 from hotlap.measure.runner import Bench
@@ -182,16 +190,21 @@ class Search:
 
     # -- one candidate -----------------------------------------------------------------------------------------
 
-    def try_one(self, candidate: Candidate, judge: Callable[[Gain | None], Ruling] = rule) -> None:
+    def try_one(self, candidate: Candidate) -> None:
         self.tried[candidate.key] = candidate.promise
         challenger = composed(self.plan, candidate, self.knobs)
-        judge = rule_simpler if simpler(candidate, self.plan, self.knobs) else judge
+        judged = rule_simpler if simpler(candidate, self.plan, self.knobs) else rule
+        shown = self.screening.gains.get(candidate.key) if self.goal is Goal.SPEED else None
+
+        def judge(measured: Gain | None) -> Ruling:
+            return judged(beside_blocks(measured, shown))
+
         held = self.duel(self.plan, challenger, judge=judge)
         cannot = self._cannot(candidate, held)
         if cannot:
             self._rule(candidate, Ruling.DROP, None, None, cannot)
             return
-        gain, speed = self.gain(held), self.gain(held, Goal.SPEED)
+        gain, speed = self.gain(held), beside_blocks(self.gain(held, Goal.SPEED), shown)
         ruling, reason, guarded = judge(gain), "", None
         if ruling is Ruling.KEEP and self.too_large(held.last):
             ruling, reason = Ruling.DROP, "it needs more memory than the limit"
