@@ -454,6 +454,21 @@ def test_what_blocks_cannot_tell_from_noise_has_more_turns_but_no_processes_of_i
     assert tuning.verdicts[0].gain.interval.high > 0.03
 
 
+def test_what_the_budget_left_undecided_is_told_and_tried_by_a_search_that_goes_on(searched):
+    noise = random.Random(1)
+    world = World(
+        lambda each: noise.uniform(0.8, 1.2) * (1.1 if "fused-optimizer" in each else 1), shows=SHOWN
+    )
+    offers = [offer("fused-optimizer", "fused", 0.4)]
+    tuning, _ = searched(world, offers, budget=Budget(seconds=20), seconds=10.0)
+    assert [kind for kind, _ in world.made] == ["trial", "screen"]
+    assert tuning.ended == "the budget is spent"
+    assert tuning.verdicts[0].reason == "the budget was spent before it was decided"
+    assert tuning.verdicts[0].gain.interval.low < 0.0 < tuning.verdicts[0].gain.value
+    searched(world, offers)
+    assert ("trial", {"fused-optimizer": "fused"}) in world.made
+
+
 def test_what_promises_most_does_not_wait_for_settings_that_share_a_process(searched):
     live = [offer("fused-optimizer", "fused", 0.4), WORKERS, offer("prefetch-factor", 4)]
     world = World({"cache-dataset": 2.0})

@@ -15,6 +15,7 @@ from hotlap.facts.verdict import Gain, Guarded, Tuning
 from hotlap.judge.gain import LEAST, beats, gain_of, rule_closely
 from hotlap.launch import runfolder
 from hotlap.measure.duel import Duel, InterruptedSearch, run_trial, scatter_of
+from hotlap.pipeline.reasons import INTERRUPTED, NO_BETTER
 from hotlap.seams.plan_file import write_plan
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 TUNING = "tuning.json"
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
-_NO_BETTER = "measured once more, the plan could not be told from the script as it is"
 
 
 def conclude(search: Search) -> Tuning:
@@ -32,19 +32,19 @@ def conclude(search: Search) -> Tuning:
     alone: dict[str, Gain] = {}
     base, tuned = search.base, search.best.figures if search.best else None
     try:
-        if search.plan.settings and not search.ended.startswith("interrupted"):
+        if search.plan.settings and search.ended != INTERRUPTED:
             search.said.note("the winner once more, beside the baseline")
             final = _final(search)
             before, after = alike(final.before, final.after)
             base, tuned = _middle(before) or base, _middle(after) or tuned
             gain = _proved(search, final, Goal.SPEED)
             if not beats(_proved(search, final, search.goal)):
-                search.plan, search.ended, tuned = Plan(), _NO_BETTER, base
+                search.plan, search.ended, tuned = Plan(), NO_BETTER, base
             else:
                 guarded = search.guard.ask(search.plan, final.last)
                 alone = _alone(search)
     except InterruptedSearch:
-        search.ended = "interrupted: the best so far is kept"
+        search.ended = INTERRUPTED
     plan = replace(search.plan, proof=_proof(search, gain, guarded))
     assert base is not None
     tuning = Tuning(

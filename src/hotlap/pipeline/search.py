@@ -16,7 +16,6 @@ from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
 from hotlap.judge.gain import (
-    LEAST,
     beside_blocks,
     break_even,
     gain_of,
@@ -30,6 +29,7 @@ from hotlap.measure.runner import Bench
 from hotlap.pipeline.concluding import conclude, write_plan_of
 from hotlap.pipeline.grouping import screen, screenable
 from hotlap.pipeline.guarding import GuardRuns
+from hotlap.pipeline.reasons import INTERRUPTED, NO_TIME, NOTHING_LEFT, SPENT, not_worth, slower, why
 from hotlap.pipeline.screening import Screening
 from hotlap.ports.knob import Knob
 from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
@@ -44,9 +44,6 @@ _PHASES = ("ops", "free")
 _THOROUGH_PHASES, _THOROUGH_FROM_S = ("ops", "ceiling"), 240.0
 _ROUND = 2  # trials of a duel at the least
 _CONCLUSION = 4  # trials that the proof of a plan takes
-INTERRUPTED = "interrupted: the best so far is kept"
-_SPENT = "the budget is spent"
-_NOTHING_LEFT = "nothing is left that promises a gain"
 
 
 @dataclass(frozen=True)
@@ -162,7 +159,8 @@ class Search:
             found = self._candidates()
             offered = [each for each in found if self._affordable(each)]
             if not offered:
-                self.ended = _SPENT if found else _NOTHING_LEFT
+                self.ended = SPENT if found else NOTHING_LEFT
+                self._tell_what_is_left(found)
                 return
             several = screenable(self, offered)
             # What was predicted to bring most is not kept waiting for those that can be switched while a job runs.
@@ -172,6 +170,13 @@ class Search:
             else:
                 self.try_one(offered[0])
             self.begun = True
+
+    def _tell_what_is_left(self, found: Sequence[Candidate]) -> None:
+        """What blocks of steps have shown of those that could have no runs of their own any more."""
+        for each in found:
+            shown = self.screening.gains.get(each.key)
+            if shown is not None:
+                self._rule(each, Ruling.DROP, shown, None, NO_TIME, live=True)
 
     def _candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
@@ -215,7 +220,7 @@ class Search:
         if ruling is Ruling.KEEP:
             self._accept(challenger, candidate, speed, guarded, held)
         else:
-            reason = reason or (_slower(speed) if self.goal is Goal.SPEED else _not_worth(held, speed))
+            reason = reason or (slower(speed) if self.goal is Goal.SPEED else not_worth(held, speed))
             self._rule(candidate, Ruling.DROP, speed, guarded, reason, memory=held.memory)
 
     def duel(
@@ -250,7 +255,7 @@ class Search:
 
     def _cannot(self, candidate: Candidate, held: Duel) -> str:
         if held.failed is not None:
-            return _why(held.failed)
+            return why(held.failed)
         if held.idle and held.last is not None:
             return f"it cannot act: {held.last.refused.get(candidate.knob, 'nothing asked for it')}"
         return ""
@@ -274,7 +279,7 @@ class Search:
     def drop_live(self, candidate: Candidate, gain: Gain | None, cannot: str) -> None:
         """What blocks of steps within one process have surely shown to bring nothing."""
         self.tried[candidate.key] = candidate.promise
-        reason = f"it cannot act: {cannot}" if cannot else _slower(gain)
+        reason = f"it cannot act: {cannot}" if cannot else slower(gain)
         self._rule(candidate, Ruling.DROP, gain, None, reason, live=True)
 
     def keep_live(self, candidate: Candidate, gain: Gain, guarded: Guarded) -> None:
@@ -308,7 +313,8 @@ class Search:
             more.get("live", False),
         )
         self.verdicts.append(verdict)
-        self.ledger.rule(Ruled(self.wish.words, verdict, self.plan.settings))
+        if reason != NO_TIME:  # a search that goes on from the ledger has more of it
+            self.ledger.rule(Ruled(self.wish.words, verdict, self.plan.settings))
         self.said.verdict(verdict)
 
     def accepted(self) -> list[dict[str, Any]]:
@@ -367,25 +373,3 @@ class Search:
 def _with_operators(seen: tuple[Timeline, ...], before: tuple[Timeline, ...]) -> tuple[Timeline, ...]:
     """Nobody looked again: a setting changes how operators run more than which there are."""
     return tuple(replace(each, ops=each.ops or before[0].ops) for each in seen)
-
-
-def _why(trial: Trial) -> str:
-    word = {Status.DEAD: "the job died", Status.HUNG: "the job hung"}.get(
-        trial.status, "no steady step was made"
-    )
-    return f"{word}: {trial.reason}"
-
-
-def _slower(gain: Gain | None) -> str:
-    if gain is None:
-        return "it was not measured often enough"
-    if gain.interval.high < 0:
-        return "it is slower"
-    low = gain.interval.high < LEAST
-    return f"it brings less than {LEAST * 100:.0f} %" if low else "the gain cannot be told from noise"
-
-
-def _not_worth(held: Duel, speed: Gain | None) -> str:
-    """For goals in which memory counts."""
-    memory = f"{held.memory:+.0%} peak memory" if held.memory is not None else "memory was not measured"
-    return f"{memory} and {speed.value:+.0%} speed are no better by the goal" if speed else memory
