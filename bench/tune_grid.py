@@ -249,7 +249,7 @@ def show_predictions(cases: list[Case]) -> None:
     for name, knob, predicted, measured in rows:
         errors.append(abs(predicted / measured - 1))
         print(f"{knob:<28}{name:<9}{predicted:9.2f}{measured:10.2f}{predicted / measured - 1:+9.0%}")
-    print(f"median error {median(errors):.0%}; target 10 %: {verdict(median(errors) <= 0.1)}")
+    print(f"median error {median(errors):.1%}; target 10 %: {verdict(median(errors) <= 0.1)}")
     if median(errors) > 0.1:
         wrong = sorted(zip(errors, rows, strict=True), key=lambda each: -each[0])
         named = [f"{knob} ({name}, {error:.0%})" for error, (name, knob, *_) in wrong if error > 0.1]
