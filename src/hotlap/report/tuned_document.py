@@ -15,6 +15,7 @@ from hotlap.report.sections.time import stage_name
 
 View = Mapping[str, Any]
 TONES = {"same": "good", "different": "critical"}
+_LEAST_MS = 0.0005  # a stage that would be shown as nothing, before and after, has no row
 
 
 def document(view: View, say: Phrases) -> Document:
@@ -135,7 +136,11 @@ def _stages(view: View, say: Phrases) -> Section | None:
     before, after = view["stages"]["before"], view["stages"]["after"]
     if before is None or after is None:
         return None
-    named = [stage.value for stage in Stage if before.get(stage.value) or after.get(stage.value)]
+    named = [
+        stage.value
+        for stage in Stage
+        if max(side.get(stage.value) or 0.0 for side in (before, after)) >= _LEAST_MS
+    ]
     rows = tuple(
         (stage_name(name, say), *(say.number(side.get(name) or 0.0, "ms") for side in (before, after)))
         for name in named
