@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.facts.counting import alike, count_for, counted, worths
+from hotlap.facts.counting import alike, count_for, counted, without_tokens, worths
 from hotlap.facts.rates import Rate
 from hotlap.facts.trial import Figures, Goal
 
@@ -36,6 +36,31 @@ CUT = figures("tokens", tokens=4000.0, samples=40.0, steps=5.0)
 )
 def test_the_count_that_all_can_be_told_in(groups, counts):
     assert count_for(groups) == counts
+
+
+def scattering(samples, tokens, counts="samples"):
+    rates = {"samples": Rate(10.0, samples), "tokens": Rate(9000.0, tokens)}
+    return Figures(rates[counts].per_s, counts, 8.0, 2.0, 8.0, None, 0.75, 0.0, 1.0, 0.0, 60, rates=rates)
+
+
+NOISY, QUIET = scattering(0.103, 0.098), scattering(0.12, 0.03)
+
+
+def test_one_noisy_run_does_not_decide_how_all_are_counted():
+    """The first run chose samples, as a neighbour's noise was all that it saw."""
+    assert count_for(([], [])) == count_for(([NOISY], [])) == "samples"
+    assert count_for(([NOISY, QUIET], [QUIET, QUIET])) == "tokens"
+    assert worths(Goal.SPEED, [NOISY], [QUIET]) == [[9000.0], [9000.0]]
+    assert count_for(([NOISY, NOISY], [QUIET])) == "samples"
+    assert count_for(([NOISY, QUIET], [QUIET, BLIND])) == "samples"
+    assert count_for(([QUIET], [QUIET]), one_job=False) == "samples"
+
+
+def test_samples_that_were_made_shorter_are_not_counted_by_tokens():
+    cut = without_tokens(scattering(0.12, 0.03, "tokens"))
+    assert (cut.throughput, cut.counts) == (10.0, "samples")
+    assert count_for(([QUIET], [cut])) == "samples"
+    assert without_tokens(BLIND) == BLIND
 
 
 def test_tokens_in_one_variant_only_turn_both_into_samples():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hotlap.facts.rates import SAMPLES, STEPS, TOKENS
+from hotlap.facts.rates import SAMPLES, STEPS, TOKENS, steadiest, usual_of
 from hotlap.facts.trial import Figures, Goal, worth
 
 OTHER_TOKENS = 2.0  # times as many in a sample: another script counts something else, or cuts its sequences
@@ -24,8 +24,15 @@ def counted(figures: Figures, counts: str) -> Figures:
     return replace(figures, throughput=figures.rates[counts].per_s, counts=counts)
 
 
+def without_tokens(figures: Figures) -> Figures:
+    """Of a run whose samples were made shorter: tokens would be no measure of it."""
+    rates = {name: rate for name, rate in figures.rates.items() if name != TOKENS}
+    return replace(figures if figures.counts != TOKENS else counted(figures, usual_of(rates)), rates=rates)
+
+
 def count_for(groups: Sequence[Group], *, one_job: bool = True) -> str | None:
-    """The count that all figures can be told in: their own where it is the same, else samples, else steps.
+    """The count that all figures can be told in: tokens where half of them or more are steadier so, else their own
+    where it is the same, else samples, else steps. One run alone may have had a noisy neighbour.
 
     Tokens of two jobs need not be the same thing (letters and words, sound and its features): where a sample of one
     holds twice as many, samples are counted. None where nothing was counted in all of them.
@@ -33,7 +40,9 @@ def count_for(groups: Sequence[Group], *, one_job: bool = True) -> str | None:
     every = [each for group in groups for each in group]
     own = {each.counts for each in every}
     doubtful = TOKENS in own and not one_job and _other_tokens(groups)
-    order = [*(own if len(own) == 1 and not doubtful else ()), SAMPLES, STEPS]
+    votes = sum(steadiest(each.rates) == TOKENS for each in every if each.rates) if one_job else 0
+    first = [TOKENS] if votes and 2 * votes >= len(every) else own if len(own) == 1 and not doubtful else ()
+    order = [*first, SAMPLES, STEPS]
     return next((counts for counts in order if all(knows(each, counts) for each in every)), None)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from hotlap.facts import codec
 from hotlap.facts.blocks import Block, Schedule, read_blocks
+from hotlap.facts.counting import without_tokens
 from hotlap.facts.job import Job
 from hotlap.facts.pace import by_pace
 from hotlap.facts.plan import Plan
-from hotlap.facts.rates import SAMPLES
 from hotlap.facts.timeline import Ending, Timeline
 from hotlap.facts.trial import Status, Trial, figures_of, stages_of
 from hotlap.facts.witness import Witness
@@ -209,8 +209,9 @@ class Attempt:
         bench, plan = self.bench, self.plan
         records = records_of(_probe(self.folder))
         fitted = records[0].fitted if records else ()
-        counts = SAMPLES if bench.shortening & plan.settings.keys() else bench.counts
-        figures = figures_of(seen[0], counts) if seen else None
+        figures = figures_of(seen[0], bench.counts) if seen else None
+        if figures is not None and bench.shortening & plan.settings.keys():
+            figures = without_tokens(figures)
         status, reason = status_of(outcome, self.started.watch, figures is not None, self.folder)
         return Trial(
             number=self.number,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotlap.facts.blocks import Schedule
+from hotlap.facts.counting import count_for
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Gain, Ruling
@@ -103,7 +104,8 @@ class Screening:
         told(screened.trial)
         keys = [each.key for each in chosen]
         if screened.seen:
-            more = pairs(schedule, screened.blocks, screened.seen[0], bench.counts)
+            counts = count_for([ledger.figures(plan)]) or bench.counts
+            more = pairs(schedule, screened.blocks, screened.seen[0], counts)
             self.learn({keys[number - 1]: each for number, each in more.items()})
         self.refused |= {keys[number - 1]: why for number, why in refusals(screened.blocks).items()}
 
