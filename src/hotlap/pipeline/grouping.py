@@ -48,7 +48,8 @@ def _affordable(search: Search, several: list[Candidate]) -> bool:
 
 
 def _take_turns(search: Search, several: list[Candidate]) -> None:
-    search.said.note(f"{len(several)} settings in turn within one process")
+    number = f"{len(several)} settings" if len(several) > 1 else "1 setting"
+    search.said.note(f"{number} in turn within one process")
     step_ms = search.best.figures.step_ms if search.best and search.best.figures else 0.0
     search.screening.measure(
         search.bench, search.ledger, search.plan, several, search.knobs, search.said.trial, step_ms
