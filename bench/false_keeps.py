@@ -15,12 +15,11 @@ import random
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import beside_blocks, gain_of, gain_of_rounds, rule
 from hotlap.measure.duel import USUAL, scatter_of_rounds
-from hotlap.pipeline.screening import Screening
+from hotlap.pipeline.screening import MORE_TURNS, MOST_TURNS, Screening
 from hotlap.propose.search import Candidate
 from hotlap.stats.compare import pooled
 
 CANDIDATES, ROUNDS = 5, 4
-TURNS, PASSES = 6, 3  # of blocks, where steps are short
 MACHINES = ((0.02, 0.0), (0.05, 0.0), (0.10, 0.0), (0.03, 0.08), (0.05, 0.08))
 GAINS = (0.0, 0.05, 0.10)
 
@@ -68,14 +67,14 @@ class LiveSearch(Search):
         screening = Screening()
         several = [Candidate(f"knob-{number}", True, None, None, 0.0) for number in range(CANDIDATES)]
         undecided = several
-        for _ in range(PASSES):
+        for _ in range(1 + MORE_TURNS):
             screening.learn({each.key: self.turns() for each in undecided})
             undecided = screening.undecided(several)
         met = [each for each in several if not screening.hopeless(each)]
         return sum(self.duel(screening.gains[each.key]) is Ruling.KEEP for each in met)
 
     def turns(self) -> list[float]:
-        return [(1 + self.gain) * math.exp(self.chance.gauss(0.0, self.run)) for _ in range(TURNS)]
+        return [(1 + self.gain) * math.exp(self.chance.gauss(0.0, self.run)) for _ in range(MOST_TURNS)]
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from hotlap.facts.verdict import Ruling, Sameness
 from hotlap.facts.witness import Witness
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Screened
+from hotlap.pipeline import screening as screenings
 from hotlap.pipeline import search as searching
 from hotlap.pipeline.guarding import GuardRuns
 from hotlap.pipeline.search import Budget, Said, Search
@@ -46,6 +47,7 @@ class World:
     phases: list = field(default_factory=list)  # after the window of every trial
     tokens: bool = False  # batches of very different lengths show how long they are
     blind: tuple = ()  # settings under which they do not
+    noisy: bool = False  # in the first run a neighbour's noise is all that is seen
     shows: dict = field(
         default_factory=dict
     )  # blocks within one process tell speeds, with these settings beside
@@ -94,7 +96,8 @@ class FakeBench:
 
     def _figures(self, rate, memory, plan):
         """By tokens where the job shows them; a plan among `blind` hides them."""
-        rates = {"samples": Rate(rate * self.world.luck(), 0.1), "tokens": Rate(50 * rate, 0.01)}
+        by_tokens = 0.1 if self.world.noisy and len(self.world.made) == 1 else 0.01
+        rates = {"samples": Rate(rate * self.world.luck(), 0.1), "tokens": Rate(50 * rate, by_tokens)}
         if not self.world.tokens or set(self.world.blind) & set(plan.settings):
             rates = {"samples": Rate(rate, 0.01)}
         chosen = self.counts if self.counts in rates else steadiest(rates)
@@ -554,6 +557,17 @@ def test_a_job_of_many_lengths_is_searched_by_tokens(searched):
     assert written.settings == {"compile": "default"}
     assert (tuning.baseline.counts, tuning.tuned.counts) == ("tokens", "tokens")
     assert tuning.gain.value == pytest.approx(0.3, abs=0.03)
+
+
+def test_one_noisy_run_does_not_make_a_search_count_samples(searched, monkeypatch):
+    """Neither in duels nor in blocks of steps."""
+    counts = []
+    monkeypatch.setattr(screenings, "pairs", lambda *given: counts.append(given[-1]) or {})
+    world = World({"cache-dataset": 2.0, "compile": 1.3}, tokens=True, noisy=True, shows=SHOWN)
+    tuning, written = searched(world, [CACHE, COMPILE, offer("fused-optimizer", "fused", 0.4)], seconds=30.0)
+    assert written.settings == {"cache-dataset": "memory", "compile": "default"}
+    assert tuning.tuned.counts == "tokens"
+    assert set(counts) == {"tokens"}
 
 
 def test_a_setting_that_hides_the_tokens_is_held_against_samples(searched):

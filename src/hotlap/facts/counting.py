@@ -27,7 +27,7 @@ def counted(figures: Figures, counts: str) -> Figures:
 def without_tokens(figures: Figures) -> Figures:
     """Of a run whose samples were made shorter: tokens would be no measure of it."""
     rates = {name: rate for name, rate in figures.rates.items() if name != TOKENS}
-    return replace(figures if figures.counts != TOKENS else counted(figures, usual_of(rates)), rates=rates)
+    return replace(counted(figures, usual_of(rates)), rates=rates)
 
 
 def count_for(groups: Sequence[Group], *, one_job: bool = True) -> str | None:
@@ -41,8 +41,9 @@ def count_for(groups: Sequence[Group], *, one_job: bool = True) -> str | None:
     own = {each.counts for each in every}
     doubtful = TOKENS in own and not one_job and _other_tokens(groups)
     votes = sum(steadiest(each.rates) == TOKENS for each in every if each.rates) if one_job else 0
-    first = [TOKENS] if votes and 2 * votes >= len(every) else own if len(own) == 1 and not doubtful else ()
-    order = [*first, SAMPLES, STEPS]
+    steadier = votes > 0 and 2 * votes >= len(every)
+    agreed = own if len(own) == 1 and not doubtful else set()
+    order = [*({TOKENS} if steadier else agreed), SAMPLES, STEPS]
     return next((counts for counts in order if all(knows(each, counts) for each in every)), None)
 
 

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from hotlap.facts.verdict import Gain, Ruling, Sameness
 from hotlap.judge.gain import all_of, beside_blocks, rule
-from hotlap.pipeline.screening import takes_s, together
+from hotlap.pipeline.screening import MORE_TURNS, takes_s, together
 from hotlap.propose.search import Candidate, simpler
 
 if TYPE_CHECKING:
     from hotlap.pipeline.search import Search
-
-_MORE_TURNS = 2  # times, for those that are not decided: blocks of steps tell more for less than processes do
 
 
 def screenable(search: Search, offered: list[Candidate]) -> list[Candidate]:
@@ -26,7 +24,7 @@ def screenable(search: Search, offered: list[Candidate]) -> list[Candidate]:
 def screen(search: Search, several: list[Candidate]) -> None:
     """Drop what brings nothing, try what surely pays; the others are left to processes of their own."""
     _take_turns(search, several)
-    for _ in range(_MORE_TURNS):
+    for _ in range(MORE_TURNS):
         undecided = search.screening.undecided(several)
         if undecided and _affordable(search, undecided):
             _take_turns(search, undecided)

@@ -23,7 +23,8 @@ _MOST = 6  # candidates for one process
 _DUEL = 4  # trials of a candidate in processes of its own: on a restless machine one round is seldom enough
 _BLOCK_S, _LOADER_BLOCK_S = 0.12, 0.5  # workers must start, and their queues fill
 _BLOCKS_S = 6.0  # of all blocks, where steps are short
-_LEAST_TURNS, _MOST_TURNS = 2, 6  # in one process
+_LEAST_TURNS, MOST_TURNS = 2, 6  # in one process
+MORE_TURNS = 2  # times, for those that are not decided: blocks of steps tell more for less than processes do
 _ENOUGH_TURNS = 6  # in all
 
 
@@ -143,7 +144,7 @@ def _schedule(plan: Plan, chosen: Sequence[Candidate], knobs: Mapping[str, Knob]
     block_s = _LOADER_BLOCK_S if _is_loader(chosen[0], knobs) else _BLOCK_S
     once = Schedule(plans, turns=1, block_s=block_s)
     turns = int(_BLOCKS_S / (2 * len(chosen) * _block_s(once, step_ms)))
-    return replace(once, turns=max(_LEAST_TURNS, min(_MOST_TURNS, turns)))
+    return replace(once, turns=max(_LEAST_TURNS, min(MOST_TURNS, turns)))
 
 
 def _block_s(schedule: Schedule, step_ms: float) -> float:
