@@ -1,16 +1,16 @@
 """A loop whose activations need more memory than it is allowed with its batch, and that resumes if asked to.
 
-python large_batch.py --batch 64 --limit-mb 600 [--fail-at STEP] [--resume] [--kill-at-batch SIZE]
+python large_batch.py --batch 64 [--extra-mb 100] [--fail-from STEP] [--kill-above SIZE] [--resume]
 """
 
 import argparse
 import json
 import os
-import resource
 import signal
 from pathlib import Path
 
 import torch
+from little_memory import allow
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -41,22 +41,13 @@ if args.resume and Path("last.pt").exists():
     model.load_state_dict(state["model"])
     first = state["step"]
 train_loader = DataLoader(TensorDataset(torch.randn(256, 4), torch.randn(256, 1)), batch_size=args.batch)
-
-
-def limit():
-    """The address space, at what is used now and a little more."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    used = next(int(line.split()[1]) for line in lines if line.startswith("VmSize")) * 1024
-    resource.setrlimit(resource.RLIMIT_AS, (used + args.extra_mb * 2**20,) * 2)
-
-
 sizes = []
 for step, (x, y) in enumerate(train_loader, start=1):
     sizes.append(len(x))
     if args.kill_above and len(x) > args.kill_above and step > args.kill_from:
         os.kill(os.getpid(), signal.SIGKILL)
     if args.extra_mb and step == args.fail_from + 1:
-        limit()
+        allow(args.extra_mb)
     optimizer.zero_grad()
     hidden = model(x)
     if step > args.fail_from:

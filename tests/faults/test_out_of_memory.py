@@ -34,6 +34,7 @@ def alone(tmp_path_factory, monkeypatch):
     with monkeypatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "argv", [str(SCRIPT), "--batch", "64"])
+        patch.syspath_prepend(SCRIPT.parent)  # as python does for a script
         runpy.run_path(str(SCRIPT), run_name="__main__")
     torch.set_num_threads(threads)
     return folder

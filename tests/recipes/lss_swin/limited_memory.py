@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-from pathlib import Path
-
+from little_memory import allow
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
@@ -16,6 +14,4 @@ class LimitedMemory(Hook):
 
     def before_train_iter(self, runner, batch_idx, data_batch=None):
         if batch_idx == 0:
-            lines = Path("/proc/self/status").read_text().splitlines()
-            used = next(int(line.split()[1]) for line in lines if line.startswith("VmSize")) * 1024
-            resource.setrlimit(resource.RLIMIT_AS, (used + self.extra_mb * 2**20,) * 2)
+            allow(self.extra_mb)

@@ -17,6 +17,7 @@ from hotlap_recipes.lss_swin.translate import build_model
 
 TRAIN = ("-m", "hotlap_recipes.lss_swin.train")
 HERE = Path(__file__).parent
+HOOKS = os.pathsep.join([str(HERE), str(HERE.parents[1] / "faults")])  # and what they import
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def hotlap(tree, tmp_path):
         done = subprocess.run(
             [*argv, "--work-dir", "work", "--options", *merged],
             cwd=tmp_path,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": HOOKS},
             capture_output=True,
             text=True,
             timeout=240,
