@@ -28,6 +28,7 @@ KNOBS = {
     "compile",
     "fused-optimizer",
     "channels-last",
+    "single-precision",
     "tf32",
     "cudnn-benchmark",
     "sdpa",

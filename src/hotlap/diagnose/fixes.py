@@ -199,6 +199,7 @@ REMEDIES: dict[Cause, tuple[Remedy, ...]] = {
     Cause.OPTIMIZER_UNFUSED: (_part("fused-optimizer", "true", 0.6, 1.2),),
     Cause.PADDING_WASTE: (_part("bucketing", "true", 0.7, 1.1),),
     Cause.DEBUG_MODE_ON: (_part("debug-mode-off", "true", 0.5, 1.4),),
+    Cause.FLOAT64_COMPUTE: (_part("single-precision", "true", 0.3, 1.7),),
     Cause.MEMORY_CHURN: (_part("keep-memory", "true", 0.5, 1.0),),
     Cause.LOGGING_HEAVY: (_rarer("log-every", 10),),
     Cause.VALIDATION_HEAVY: (_rarer("validate-every", 4), _part("limit-validation", "0.25", 0.6, 0.75)),

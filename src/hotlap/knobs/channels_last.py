@@ -15,7 +15,6 @@ Numerics
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from hotlap.facts.diagnosis import Cause
@@ -58,7 +57,7 @@ class ChannelsLast(Knob):
             raise CannotActError("it has no 2-D or 3-D convolution")
         layout = _Layout(weights, target.reach)
         layout.lay(last=True)
-        watch = target.reach.around(target.module, _FirstForward(target.module, target.reach))
+        watch = target.reach.first_forward(target.module, self.id, off=False)
 
         def undo() -> None:
             watch()
@@ -99,28 +98,6 @@ class _Layout:
         for key, value in state.items():
             if getattr(value, "shape", None) == weight.shape:
                 state[key] = value.contiguous(memory_format=layout)
-
-
-class _FirstForward:
-    """Redone in the old layout where the new one does not pass."""
-
-    def __init__(self, module: Any, reach: Reach) -> None:
-        self.module = weakref.ref(module)
-        self.reach = reach
-        self.passed = False
-
-    def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.passed:
-            return call(*args, **kwargs)
-        put_back = self.reach.remember(self.module())
-        self.passed = True
-        try:
-            return call(*args, **kwargs)
-        except RuntimeError as fault:
-            put_back()
-            reason = str(fault).strip().partition("\n")[0][:160]
-            self.reach.step_down(ChannelsLast.id, False, f"its forward does not bear the layout: {reason}")
-            return call(*args, **kwargs)
 
 
 def _draws(module: Any) -> bool:

@@ -98,8 +98,8 @@ class Reach(Protocol):
     def in_place_of(self, module: Any, compiled: Callable[..., Any], knob: str, off: Any) -> Undo:
         """Call this instead of a module; where the compiler fails or never comes to an end, step down to `off`."""
 
-    def remember(self, module: Any) -> Undo:
-        """Random number generators and buffers as they are now; the result puts them back, to redo a forward."""
+    def first_forward(self, module: Any, knob: str, off: Any) -> Undo:
+        """Where the next forward raises, put back what it moved on, step down to `off`, and make it once more."""
 
     def scale_gradients(self) -> Undo:
         """Scale losses up and gradients down again, and leave out steps whose gradients are not finite."""

@@ -21,6 +21,7 @@ from hotlap.probe import boundary
 from hotlap.seams import root
 from hotlap.seams.compiled_call import CompiledCall
 from hotlap.seams.compute_ladder import Ladder
+from hotlap.seams.first_forward import FirstForward
 from hotlap.seams.fitter import Fitter
 from hotlap.seams.training import Training
 
@@ -79,8 +80,11 @@ class SeamReach:
         layer = CompiledCall(module, compiled, remember, give_up)
         return root.around(module, layer, innermost=True, compiles=True)
 
-    def remember(self, module: Any) -> Undo:
-        return remember(module)
+    def first_forward(self, module: Any, knob: str, off: Any) -> Undo:
+        def give_up(reason: str) -> None:
+            self._ladder.step_down(knob, off, f"its forward does not bear it: {reason}")
+
+        return root.around(module, FirstForward(module, remember, give_up))
 
     def scale_gradients(self) -> Undo:
         module = self._module()

@@ -9,7 +9,7 @@ How it is recognised
     (float64 was 1.9 to 6.8 times as slow there), 70 % on a GPU, less the fixed cost of starting operators;
     half of that where other dtypes occur beside it.
 What to do
-    Convert the data once (`astype(np.float32)`) and drop `.double()`.
+    Convert the data once (`astype(np.float32)`) and drop `.double()`, or let `single-precision` do so.
 Evidence
     `compute_share`: forward and backward
     `dtypes`: of the model
