@@ -4,6 +4,7 @@ python -m hotlap_recipes.nest.make_data --out speech
 python bench/nest_hotlap.py speech profile    causes of the naive config, small and tiny
 python bench/nest_hotlap.py speech naive      tune on the naive config, 20 minutes
 python bench/nest_hotlap.py speech fast       tune on the fast config, 12 minutes
+python bench/nest_hotlap.py speech settings   what settings chosen by hand bring to the naive config, 6 minutes
 
 `--keep plan.yaml` keeps the plan that was found, for `bench/nest_vs_nemo.py --plan`.
 """
@@ -16,14 +17,28 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from interleave import PYTHON, host_line
 
 TRAIN = ("-m", "hotlap_recipes.nest.train")
 FAST = (*TRAIN, "--config-name", "nest_fast-conformer_fast")
+# Whatever of the fast config is a setting, and float32 for the quantizer. The rest of it is the model's code.
+BY_HAND = {
+    "bucketing": True,
+    "batch-size": 8,
+    "scale-lr": "sqrt",
+    "num-workers": 2,
+    "fused-optimizer": "fused",
+    "keep-memory": True,
+    "precision": "bf16-mixed",
+    "single-precision": True,
+}
 ASKED = {
     "profile": [(("profile", "--steps", "60"), TRAIN, size) for size in ("small", "tiny")],
     "naive": [(("tune", "--budget", "20m", "--allow", "rounding,statistical"), TRAIN, "small")],
     "fast": [(("tune", "--budget", "12m", "--keep-batch", "--allow", "rounding,statistical"), FAST, "small")],
+    "settings": [(("compare", "--budget", "6m", "none", "by_hand.yaml", "--"), TRAIN, "small")],
 }
 
 
@@ -49,6 +64,8 @@ def main() -> None:
     options = parser.parse_args()
     print(host_line(), flush=True)
     with tempfile.TemporaryDirectory() as folder:
+        plan = {"hotlap": 1, "settings": BY_HAND}
+        (Path(folder) / "by_hand.yaml").write_text(yaml.safe_dump(plan), encoding="utf-8")
         for asked, train, size in ASKED[options.part]:
             given = list(asked)
             if options.budget:

@@ -152,7 +152,12 @@ def _of_torch() -> list[Any]:
     module = torch.nn.Module
     functions = [module.__call__, module.zero_grad, module._replicate_for_data_parallel, AdamW.__init__]
     functions += [Optimizer.__init__, Optimizer.zero_grad, torch.autograd.backward, torch.autocast.__enter__]
-    functions += [torch.set_anomaly_enabled, torch.use_deterministic_algorithms, profiler.profile.__enter__]
+    functions += [
+        torch.nn.Conv1d._conv_forward,
+        torch.set_anomaly_enabled,
+        torch.use_deterministic_algorithms,
+        profiler.profile.__enter__,
+    ]
     hooks = [list(_global_optimizer_pre_hooks), list(_global_optimizer_post_hooks)]
     return [*functions, *hooks, "__init_subclass__" in vars(Optimizer)]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import time
+from statistics import median
+
 import pytest
 import torch
 from torch import nn
@@ -106,7 +110,76 @@ def test_an_error_of_the_script_stays_its_own(fit_compute, train):
 def test_without_convolutions_it_is_refused(fit_compute, train):
     fitter = fit_compute(channels_last=True)
     train(steps=1)
-    assert only(fitter.fitted).reason == "it has no 2-D or 3-D convolution"
+    assert only(fitter.fitted).reason == "it has no 2-D or 3-D convolution, and no 1-D one on a CPU"
+
+
+class Causal(nn.Conv1d):
+    """As scripts pad on the left: what is wrapped must be reached from a forward of their own."""
+
+    def forward(self, signal):
+        return super().forward(nn.functional.pad(signal, (2 * self.dilation[0], 0)))
+
+
+class Rows(nn.Module):
+    """Signals of 3 channels and 20 steps, by every way of padding that torch has."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            [
+                Causal(3, 4, 3, dilation=2, stride=2),
+                nn.Conv1d(4, 4, 3, padding="same", groups=2),
+                nn.Conv1d(4, 6, 5, padding=2, bias=False),
+                nn.Conv1d(6, 6, 3, padding=1, padding_mode="circular"),
+            ]
+        )
+        self.last = nn.Linear(60, 4)
+        self.strides = []
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+            self.strides.append(x.stride())
+        return self.last(x.flatten(1))
+
+
+def test_signals_are_images_of_one_row(fit_compute, train):
+    plain = train(Rows, shape=(8, 3, 20))
+    own = nn.Conv1d._conv_forward
+    fitter = fit_compute(channels_last=True)
+    done = train(Rows, shape=(8, 3, 20))
+    assert only(fitter.fitted).numerics is Numerics.ROUNDING
+    assert done.apart_from(plain) < 1e-4
+    assert [stride[1] for stride in done.net.strides[:3]] == [1, 1, 1], "channels stand side by side"
+    assert done.net.layers[0](torch.ones(3, 20)).shape == (4, 10), (
+        "one signal without a batch is left to torch"
+    )
+    torch.save(done.net, io.BytesIO())
+    fitter.undo()
+    assert nn.Conv1d._conv_forward is own
+
+
+@pytest.mark.alone
+def test_signals_of_few_channels_gain(fit_compute, train):
+    """Forward and backward of many short signals, in turn with torch's own layout."""
+    conv, x = nn.Conv1d(8, 8, 3, dilation=2), torch.randn(256, 8, 204, requires_grad=True)
+
+    def seconds():
+        begun = time.perf_counter()
+        for _ in range(5):
+            conv(x).sum().backward()
+        return time.perf_counter() - begun
+
+    def laid_out():
+        fitter = fit_compute(channels_last=True)
+        torch.optim.SGD(conv.parameters(), lr=0.0)
+        conv(x)
+        taken = seconds()
+        fitter.undo()
+        return taken
+
+    seconds()
+    assert median([seconds() / laid_out() for _ in range(5)]) > 1.2
 
 
 def test_where_it_is_worth_a_try(compute_host, compute_timeline):

@@ -22,6 +22,7 @@ from hotlap.measure.runner import Screened
 from hotlap.pipeline import screening as screenings
 from hotlap.pipeline import search as searching
 from hotlap.pipeline.guarding import GuardRuns
+from hotlap.pipeline.reasons import NO_TIME
 from hotlap.pipeline.search import Budget, Said, Search
 from hotlap.ports.knob import Numerics
 from hotlap.propose.search import Candidate, Wish
@@ -231,7 +232,7 @@ def test_a_candidate_is_begun_only_where_all_that_follows_is_within_the_budget(s
     """A round and the proof are six trials, of 10 s here. The first candidate is tried in any case."""
     world = World({"cache-dataset": 2.0, "compile": 1.3})
     tuning, _ = searched(world, [CACHE, COMPILE], budget=Budget(seconds=seconds), seconds=10.0)
-    assert len(tuning.verdicts) == tried
+    assert [each.reason != NO_TIME for each in tuning.verdicts] == [number < tried for number in range(2)]
     assert (tuning.ended == "the budget is spent") is (tried == 1)
 
 
@@ -546,7 +547,9 @@ def test_what_does_not_fit_the_budget_leaves_room_for_what_does(searched):
     world = World({"cache-dataset": 2.0, "compile": 1.5, "num-workers": 1.3})
     last = offer("num-workers", 2, 0.1)
     tuning, _ = searched(world, [CACHE, COMPILE, last], budget=Budget(seconds=14), seconds=1.0)
-    assert rulings(tuning) == [("cache-dataset", Ruling.KEEP), ("num-workers", Ruling.KEEP)]
+    kept, left = rulings(tuning)[:2], tuning.verdicts[2:]
+    assert kept == [("cache-dataset", Ruling.KEEP), ("num-workers", Ruling.KEEP)]
+    assert [(each.knob, each.gain, each.reason) for each in left] == [("compile", None, NO_TIME)]
     assert tuning.ended == "the budget is spent"
 
 

@@ -1,10 +1,12 @@
 """Store images channel by channel last, as the fast convolutions want them.
 
 What it does
-    Lays the weights of convolutions out as `torch.channels_last`; activations follow. If the first forward does not
-    bear it (a `.view()` that wants the other order), the layout is put back and that forward is redone.
+    Lays the weights of convolutions out as `torch.channels_last`; activations follow. For 1-D convolutions torch has no
+    such layout: on a CPU they are computed as images of one row. If the first forward does not bear it (a `.view()`
+    that wants the other order), the layout is put back and that forward is redone.
 When it helps
-    2-D and 3-D convolutions in 16 bits on a GPU with tensor cores, and most convolutions on a CPU.
+    2-D and 3-D convolutions in 16 bits on a GPU with tensor cores, and most convolutions on a CPU: 1-D ones most where
+    channels are few and sequences many.
 What it costs
     Nothing, but operators without a fast form for it convert back and forth.
 Numerics
@@ -14,7 +16,9 @@ Numerics
 
 from __future__ import annotations
 
+import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from hotlap.facts.diagnosis import Cause
@@ -22,7 +26,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import CannotActError, Knob, Numerics
-from hotlap.ports.target import Model, Reach, Seam, Undo
+from hotlap.ports.target import Model, Patches, Reach, Seam, Undo
 from hotlap.ports.values import Flag
 
 _MOST_SAVED = 0.35  # of forward and backward
@@ -51,16 +55,18 @@ class ChannelsLast(Knob):
 
     def apply(self, target: Model, setting: bool) -> Undo:
         if not setting:
-            return lambda: None
-        weights = _weights(target.module)
-        if not weights:
-            raise CannotActError("it has no 2-D or 3-D convolution")
+            return _nothing
+        weights, rows = _weights(target.module), _has_rows(target.module)
+        if not weights and not rows:
+            raise CannotActError("it has no 2-D or 3-D convolution, and no 1-D one on a CPU")
         layout = _Layout(weights, target.reach)
         layout.lay(last=True)
+        as_before = _rows_as_images(target.patches) if rows else _nothing
         watch = target.reach.first_forward(target.module, self.id, off=False)
 
         def undo() -> None:
             watch()
+            as_before()
             layout.lay(last=False)
 
         return undo
@@ -98,6 +104,39 @@ class _Layout:
         for key, value in state.items():
             if getattr(value, "shape", None) == weight.shape:
                 state[key] = value.contiguous(memory_format=layout)
+
+
+def _has_rows(module: Any) -> bool:
+    from torch import nn
+
+    return any(isinstance(each, nn.Conv1d) and each.weight.device.type == "cpu" for each in module.modules())
+
+
+def _rows_as_images(patches: Patches) -> Undo:
+    """What all 1-D convolutions compute: that of a class, so that nothing of it is in a module's own state."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def computed(self: Any, signal: Any, weight: Any, bias: Any) -> Any:
+            if signal.dim() != 3 or signal.device.type != "cpu" or self.padding_mode != "zeros":
+                return original(self, signal, weight, bias)
+            image, kernel = (
+                each.unsqueeze(2).contiguous(memory_format=torch.channels_last) for each in (signal, weight)
+            )
+            padding = self.padding if isinstance(self.padding, str) else (0, *self.padding)
+            sizes: tuple[Any, ...] = (1, *self.stride), padding, (1, *self.dilation), self.groups
+            return functional.conv2d(image, kernel, bias, *sizes).squeeze(2)
+
+        return computed
+
+    return patches.wrap(nn.Conv1d, "_conv_forward", around)
+
+
+def _nothing() -> None:
+    """To be undone."""
 
 
 def _draws(module: Any) -> bool:

@@ -172,11 +172,10 @@ class Search:
             self.begun = True
 
     def _tell_what_is_left(self, found: Sequence[Candidate]) -> None:
-        """What blocks of steps have shown of those that could have no runs of their own any more."""
+        """What could have no runs of its own any more, with what blocks of steps have shown of it."""
         for each in found:
             shown = self.screening.gains.get(each.key)
-            if shown is not None:
-                self._rule(each, Ruling.DROP, shown, None, NO_TIME, live=True)
+            self._rule(each, Ruling.DROP, shown, None, NO_TIME, live=shown is not None)
 
     def _candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
