@@ -1,9 +1,9 @@
 """How often a search keeps a setting that does nothing, and finds one that does: simulated, with the rules of `tune`.
 
 usage: python bench/false_keeps.py [--searches 1000] [--live]
-Five candidates in turn, up to four rounds each. Runs scatter by so much between each other, and the machine's pace
-between rounds; each candidate truly brings the gain of its column. With --live they take turns within one process
-first, where blocks of steps scatter as runs do.
+Five candidates in turn, four rounds each, or up to eight where a gain seems to be worth it. Runs scatter by so much
+between each other, and the machine's pace between rounds; each candidate truly brings the gain of its column. With
+--live they take turns within one process first, where blocks of steps scatter as runs do.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import math
 import random
 
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import beside_blocks, gain_of, gain_of_rounds, rule
+from hotlap.judge.gain import ROUNDS, beside_blocks, enough, gain_of, gain_of_rounds, rule
 from hotlap.measure.duel import USUAL, scatter_of_rounds
 from hotlap.pipeline.screening import MORE_TURNS, MOST_TURNS, Screening
 from hotlap.propose.search import Candidate
 from hotlap.stats.compare import pooled
 
-CANDIDATES, ROUNDS = 5, 4
+CANDIDATES = 5
 MACHINES = ((0.02, 0.0), (0.05, 0.0), (0.10, 0.0), (0.03, 0.08), (0.05, 0.08))
 GAINS = (0.0, 0.05, 0.10)
 
@@ -39,12 +39,13 @@ class Search:
     def duel(self, shown: Gain | None = None) -> Ruling:
         self.challengers.append([])
         self.ratios.append([])
-        for turn in range(ROUNDS):
+        while True:
             self.round()
-            ruling = rule(beside_blocks(self.known(final=turn == ROUNDS - 1), shown))
-            if ruling is not Ruling.UNDECIDED:
-                break
-        return ruling
+            made = len(self.ratios[-1])
+            over = enough(made, self.known(final=False))
+            ruling = rule(beside_blocks(self.known(final=over and made <= ROUNDS), shown))
+            if over or ruling is not Ruling.UNDECIDED:
+                return ruling
 
     def round(self) -> None:
         pace = self.chance.gauss(0.0, self.pace)

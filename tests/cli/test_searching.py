@@ -42,5 +42,5 @@ def test_a_verdict_in_one_line_however_long_its_reason():
     kept = Verdict("compile", "default", Ruling.KEEP, Gain(0.25, Interval(0.2, 0.3)))
     assert verdict_line(kept) == "  keep: compile=default, gain +25%"
     dropped = Verdict("precision", "bf16", Ruling.DROP, None, reason="it cannot act: " + "x" * 200)
-    assert verdict_line(dropped).startswith("  drop: precision=bf16, gain - (it cannot act: xx")
+    assert verdict_line(dropped).startswith("  drop: precision=bf16 (it cannot act: xx")
     assert len(verdict_line(dropped)) == WIDTH

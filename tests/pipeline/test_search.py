@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from types import SimpleNamespace
 
 import pytest
@@ -551,6 +552,18 @@ def test_what_does_not_fit_the_budget_leaves_room_for_what_does(searched):
     assert kept == [("cache-dataset", Ruling.KEEP), ("num-workers", Ruling.KEEP)]
     assert [(each.knob, each.gain, each.reason) for each in left] == [("compile", None, NO_TIME)]
     assert tuning.ended == "the budget is spent"
+
+
+@pytest.mark.parametrize(("gain", "ruling", "rounds"), [(1.12, Ruling.KEEP, 5), (1.0, Ruling.DROP, 4)])
+def test_what_seems_worth_it_gets_more_rounds_on_a_restless_machine(searched, gain, ruling, rounds):
+    """Runs scatter by a tenth: four rounds do not tell a gain of 12 % from noise, and nothing is spent on none."""
+    world = World({})
+    restless = cycle((0.90, 1.06, 0.96, 1.10, 1.02, 0.93))
+    world.speeds = lambda settings: next(restless) * (gain if "compile" in settings else 1.0)
+    tuning, _ = searched(world, [COMPILE])
+    assert rulings(tuning) == [("compile", ruling)]
+    duelled = tuning.verdicts[0].gain.trials
+    assert duelled >= 2 * rounds if ruling is Ruling.KEEP else duelled == 2 * rounds
 
 
 def test_a_job_of_many_lengths_is_searched_by_tokens(searched):

@@ -75,9 +75,9 @@ def trial_line(trial: Trial, times: float | None, left: str) -> str:
 
 def verdict_line(found: Verdict) -> str:
     """What becomes of a setting, with its gain and why."""
-    gain = f"{found.gain.value:+.0%}" if found.gain else "-"
+    gain = f", gain {found.gain.value:+.0%}" if found.gain else ""
     reason = f" ({found.reason})" if found.reason else ""
-    return cut(f"  {found.ruling.value}: {found.knob}={found.setting}, gain {gain}{reason}")
+    return cut(f"  {found.ruling.value}: {found.knob}={found.setting}{gain}{reason}")
 
 
 def _named(settings: Mapping[str, Any]) -> str:

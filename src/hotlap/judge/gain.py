@@ -11,6 +11,7 @@ from hotlap.facts.verdict import Gain, Ruling
 from hotlap.stats.compare import Ratio, Scatter, ratio, repeated
 
 LEAST = 0.03  # a winner must beat the incumbent by this: less is not worth a setting more
+ROUNDS, MOST_ROUNDS = 4, 8  # of a duel; the latter where a gain seems to be worth it and is not sure yet
 LOOKING = 0.99  # confidence while more trials may follow: who looks often is fooled more often
 DONE = 0.95
 
@@ -41,6 +42,12 @@ def rule(gain: Gain | None, least: float = LEAST) -> Ruling:
     if gain.interval.low > 0.0 and gain.value >= least:
         return Ruling.KEEP
     return Ruling.DROP if gain.interval.high < least else Ruling.UNDECIDED
+
+
+def enough(rounds: int, gain: Gain | None) -> bool:
+    """Whether so many rounds have told what a duel can tell at a reasonable price. Those beyond the usual number are
+    looked at by the closer bounds to the end: they are made because of what was seen."""
+    return rounds >= (MOST_ROUNDS if gain is not None and gain.value >= LEAST else ROUNDS)
 
 
 def rule_simpler(gain: Gain | None, tie: float = LEAST) -> Ruling:

@@ -38,7 +38,7 @@ class Duel:
     idle: bool = False  # none of the challenger's own settings could act
     seen: tuple[Timeline, ...] = ()  # of the challenger's last trial
     last: Trial | None = None
-    final: bool = False  # no further round follows
+    final: bool = False  # no further round follows; whoever decides on rounds says so
 
     def rates(self, goal: Goal = Goal.SPEED) -> tuple[list[float], list[float]]:
         before, after = worths(goal, self.before, self.after)
@@ -105,7 +105,6 @@ def duel(
         if len(brought) == len(order):
             held.before.append(brought[False])
             held.after.append(brought[True])
-        held.final = turn == rounds - 1
         if decide(held):
             break
     return held

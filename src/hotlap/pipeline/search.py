@@ -16,8 +16,11 @@ from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
 from hotlap.judge.gain import (
+    MOST_ROUNDS,
+    ROUNDS,
     beside_blocks,
     break_even,
+    enough,
     gain_of,
     gain_of_rounds,
     rule,
@@ -34,7 +37,6 @@ from hotlap.pipeline.screening import Screening
 from hotlap.ports.knob import Knob
 from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
 
-_ROUNDS = 4  # of a duel at most
 _SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
 # After the first window: which operators there are decides what knobs have to offer, and what a step takes whose input
 # is free what any cache can bring.
@@ -227,20 +229,24 @@ class Search:
         before: Plan,
         after: Plan,
         *,
-        rounds: int = _ROUNDS,
+        rounds: int | None = None,
         judge: Callable[[Gain | None], Ruling] = rule,
         least: int = 1,
         then: int | None = None,
     ) -> Duel:
         """`least` rounds in any case, and no more than leave room for the trials that come `then`, or for the guard and
-        the proof of what is kept."""
+        the proof of what is kept. Where no number is given, as many as the gain seems to be worth."""
 
         def decided(held: Duel) -> bool:
+            made = len(held.after)
+            over = enough(made, self.gain(held)) if rounds is None else made >= rounds
+            held.final = over and made <= (rounds or ROUNDS)
             room = self.fits_if_kept(0.0) if then is None else self.fits(_ROUND + then)
-            known = judge(self.gain(held)) is not Ruling.UNDECIDED or not room
-            return known and len(held.after) >= least
+            known = over or judge(self.gain(held)) is not Ruling.UNDECIDED or not room
+            return known and made >= least
 
-        self.duels.append(duel(self.bench, self.ledger, before, after, rounds, decided, self.said.trial))
+        most = rounds or MOST_ROUNDS
+        self.duels.append(duel(self.bench, self.ledger, before, after, most, decided, self.said.trial))
         return self.duels[-1]
 
     def gain(self, held: Duel, goal: Goal | None = None) -> Gain | None:
