@@ -109,7 +109,8 @@ class _Layout:
 def _has_rows(module: Any) -> bool:
     from torch import nn
 
-    return any(isinstance(each, nn.Conv1d) and each.weight.device.type == "cpu" for each in module.modules())
+    on_cpu = next(module.parameters()).device.type == "cpu"
+    return on_cpu and any(isinstance(each, nn.Conv1d) for each in module.modules())
 
 
 def _rows_as_images(patches: Patches) -> Undo:
