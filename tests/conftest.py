@@ -91,12 +91,17 @@ _COUNTS_PAGES = """
 import resource
 import torch
 
-def new_pages():  # of a block that is filled, freed, and filled again
-    for _ in range(4):  # the gap that stays may need to be found
-        torch.ones(2**24)  # 64 MiB: above what glibc keeps by itself
+size = 2**23
+
+def filled():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.ones(2**24)
+    torch.ones(size)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def new_pages():  # of a block that is filled, freed, and filled again; the gap that stays may need to be found
+    global size
+    size *= 2  # from 64 MiB: above what glibc keeps by itself, and what a gap of an earlier block would serve
+    return min(filled() for _ in range(8))
 
 print(new_pages())
 """

@@ -59,6 +59,7 @@ class KeepMemory(Knob):
         def undo() -> None:
             libc.mallopt(_MMAP_MAX, _USUAL_MAPS)
             libc.mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
+            # But a gap below what is in use stays, and blocks that fit it go on to use it.
             libc.malloc_trim(0)
 
         return undo
