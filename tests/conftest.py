@@ -93,15 +93,14 @@ import torch
 
 size = 2**23
 
-def filled():
+def new_pages():  # of a block that is filled, freed, and filled again
+    global size
+    size *= 2  # from 64 MiB: above what glibc keeps by itself, and what a gap of an earlier block would serve
+    for _ in range(8):  # the gap that stays may need to be found
+        torch.ones(size)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(size)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-def new_pages():  # of a block that is filled, freed, and filled again; the gap that stays may need to be found
-    global size
-    size *= 2  # from 64 MiB: above what glibc keeps by itself, and what a gap of an earlier block would serve
-    return min(filled() for _ in range(8))
 
 print(new_pages())
 """

@@ -159,8 +159,24 @@ def test_signals_are_images_of_one_row(fit_compute, train):
     assert nn.Conv1d._conv_forward is own
 
 
+def test_a_forward_that_does_not_bear_signals_so_is_redone(fit_compute, train):
+    class ViewingRows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.last = nn.Conv1d(3, 4, 3), nn.Linear(72, 4)
+
+        def forward(self, x):
+            return self.last(self.layer(x).view(len(x), -1))
+
+    plain, own = train(ViewingRows, shape=(8, 3, 20)), nn.Conv1d._conv_forward
+    fitter = fit_compute(channels_last=True)
+    done = train(ViewingRows, shape=(8, 3, 20))
+    assert done.same_as(plain) and "view size is not compatible" in only(fitter.step_downs).reason
+    assert nn.Conv1d._conv_forward is own
+
+
 @pytest.mark.alone
-def test_signals_of_few_channels_gain(fit_compute, train):
+def test_signals_of_few_channels_gain(fit_compute):
     """Forward and backward of many short signals, in turn with torch's own layout."""
     conv, x = nn.Conv1d(8, 8, 3, dilation=2), torch.randn(256, 8, 204, requires_grad=True)
 

@@ -26,7 +26,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import CannotActError, Knob, Numerics
-from hotlap.ports.target import Model, Patches, Reach, Seam, Undo
+from hotlap.ports.target import Model, Patches, Reach, Seam, Undo, together
 from hotlap.ports.values import Flag
 
 _MOST_SAVED = 0.35  # of forward and backward
@@ -55,21 +55,17 @@ class ChannelsLast(Knob):
 
     def apply(self, target: Model, setting: bool) -> Undo:
         if not setting:
-            return _nothing
+            return lambda: None
         weights, rows = _weights(target.module), _has_rows(target.module)
         if not weights and not rows:
             raise CannotActError("it has no 2-D or 3-D convolution, and no 1-D one on a CPU")
         layout = _Layout(weights, target.reach)
         layout.lay(last=True)
-        as_before = _rows_as_images(target.patches) if rows else _nothing
-        watch = target.reach.first_forward(target.module, self.id, off=False)
-
-        def undo() -> None:
-            watch()
-            as_before()
-            layout.lay(last=False)
-
-        return undo
+        undo: list[Undo] = [functools.partial(layout.lay, last=False)]
+        if rows:
+            undo.append(_rows_as_images(target.patches))
+        undo.append(target.reach.first_forward(target.module, self.id, off=False))
+        return together(undo)
 
 
 def _weights(module: Any) -> list[Any]:
@@ -114,7 +110,7 @@ def _has_rows(module: Any) -> bool:
 
 
 def _rows_as_images(patches: Patches) -> Undo:
-    """What all 1-D convolutions compute: that of a class, so that nothing of it is in a module's own state."""
+    """For the class, not for single modules: nothing of it ends up in their state, pickles or copies."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -134,10 +130,6 @@ def _rows_as_images(patches: Patches) -> Undo:
         return computed
 
     return patches.wrap(nn.Conv1d, "_conv_forward", around)
-
-
-def _nothing() -> None:
-    """To be undone."""
 
 
 def _draws(module: Any) -> bool:

@@ -25,7 +25,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import CannotActError, Knob, Numerics
-from hotlap.ports.target import Model, Reach, Seam, Undo
+from hotlap.ports.target import Model, Reach, Seam, Undo, together
 from hotlap.ports.values import Flag
 
 _MOST_SAVED = 0.85  # of forward and backward: on CPUs float64 was up to 6.8 times as slow
@@ -57,16 +57,14 @@ class SinglePrecision(Knob):
         _refuse(target.module, held)
         calls = _Calls(returns_double=held.are_all)
         held.make_single()
-        undo = [target.reach.around(target.module, calls)]
-        undo.append(target.reach.first_forward(target.module, self.id, off=False))
-
-        def put_back() -> None:
-            calls.casts = False  # a call that is under way may still come through it
-            for each in reversed(undo):
-                each()
-            held.make_double()
-
-        return put_back
+        return together(
+            [
+                held.make_double,
+                target.reach.around(target.module, calls),
+                target.reach.first_forward(target.module, self.id, off=False),
+                calls.end,
+            ]
+        )
 
 
 def _refuse(module: Any, held: _Doubles) -> None:
@@ -143,6 +141,10 @@ class _Calls:
 
     def __init__(self, *, returns_double: bool) -> None:
         self.casts, self.returns_double = True, returns_double
+
+    def end(self) -> None:
+        """A call that is under way, as one that is redone, may still come through here."""
+        self.casts = False
 
     def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import torch
