@@ -149,6 +149,13 @@ def test_a_stage_that_never_came_has_no_cadence():
 
 
 def test_pauses_before_the_steady_state_do_not_count():
-    found = describe.pauses([(0, 50 * MS), (100 * MS, 103 * MS), (200 * MS, 209 * MS)], since=100 * MS)
+    found = describe.pauses([(0, 50 * MS), (100 * MS, 103 * MS), (200 * MS, 209 * MS)], [], since=100 * MS)
     assert (found.count, found.seconds, found.longest_s) == (2, pytest.approx(0.012), pytest.approx(0.009))
-    assert describe.pauses([], 0).count == 0
+    assert describe.pauses([], [], 0).count == 0
+
+
+def test_a_collection_while_code_is_compiled_is_the_compilers():
+    compiles = [(0, 90 * MS), (150 * MS, 190 * MS)]
+    found = describe.pauses([(160 * MS, 170 * MS), (200 * MS, 203 * MS)], compiles, since=100 * MS)
+    assert (found.count, found.seconds) == (1, pytest.approx(0.003))
+    assert found.compile_s == pytest.approx(0.040)

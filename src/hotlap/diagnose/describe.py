@@ -171,6 +171,15 @@ def cadences(steps: Steps, steady: int) -> tuple[Cadence, ...]:
     return tuple(found)
 
 
-def pauses(collections: Sequence[tuple[int, int]], since: int) -> Pauses:
-    times = [end - start for start, end in collections if start >= since]
-    return Pauses(len(times), sum(times) / 1e9, max(times, default=0) / 1e9)
+def pauses(
+    collections: Sequence[tuple[int, int]], compiles: Sequence[tuple[int, int]], since: int
+) -> Pauses:
+    """A collection while code is compiled is the compiler's: it leaves thousands of objects behind."""
+    late = [(start, end) for start, end in compiles if start >= since]
+    times = [
+        end - start
+        for start, end in collections
+        if start >= since and not any(low <= start < high for low, high in late)
+    ]
+    compiling = sum(end - start for start, end in late)
+    return Pauses(len(times), sum(times) / 1e9, max(times, default=0) / 1e9, compiling / 1e9)

@@ -127,7 +127,7 @@ def _timeline(
         gauges=with_device_memory(
             [g for g in gauges if g.t <= facts.get("window_end", end)], recording.marks
         ),
-        pauses=describe.pauses(seen.overlays[Kind.COLLECT], since),
+        pauses=describe.pauses(seen.overlays[Kind.COLLECT], seen.overlays[Kind.COMPILE], since),
         epochs=max((each.get("epochs", 0) for each in facts.get("loaders", ())), default=0),
         boundary=seen.boundary,
         inferred=seen.inferred,

@@ -257,11 +257,12 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Pauses:
-    """Garbage collections on the training thread in the steady state."""
+    """Garbage collections on the training thread in the steady state, and what compiling took there."""
 
     count: int = 0
     seconds: float = 0.0
     longest_s: float = 0.0
+    compile_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,14 @@ def test_collections_are_no_outliers(make):
     assert look(Cause.GC_PAUSES, make.sight(timeline)).evidence["every"] == pytest.approx(50)
 
 
+def test_steps_that_are_compiled_again_are_no_outliers(make):
+    column = [2000.0 if index % 50 == 7 else 0.0 for index in range(200)]
+    stalls = make.timeline(40.0, columns={Stage.FORWARD: column})
+    compiles = make.timeline(40.0, columns={Stage.FORWARD: column}, pauses=Pauses(compile_s=8.0))
+    assert look(Cause.STEP_OUTLIERS, make.sight(stalls)) is not None
+    assert look(Cause.STEP_OUTLIERS, make.sight(compiles)) is None
+
+
 def test_batches_of_unlike_sizes_measure_the_fixed_part(make):
     """Every tenth batch is a quarter of the size and takes 70 % of the time: 60 % is fixed."""
     timeline = make.timeline(40.0, model=None)

@@ -5,8 +5,8 @@ What it is
     memory back. The median step looks well, the run is slow all the same.
 How it is recognised
     At most 5 % of the steps take more than three times the median, counted without `log`, `validate` and
-    `checkpoint`, which come now and then by intention. Their time above the median, less garbage
-    collections, is at least 2 % of the steady time. With fewer than three of them it is a warning at most:
+    `checkpoint`, which come now and then by intention. Their time above the median, less garbage collections
+    and compiling, is at least 2 % of the steady time. With fewer than three of them it is a warning at most:
     it may not come again. Where others keep the machine busy it is a note, as it may be their doing; but not
     where 80 % of the excess is in one stage that is less than half of a usual step, since they would slow
     down all stages alike.
@@ -66,7 +66,8 @@ class StepOutliers(Rule):
             "step_ms": middle / NS_PER_MS,
             "stage": stage.value,
         }
-        share = (excess - sight.timeline.pauses.seconds) / sight.summary.seconds
+        pauses = sight.timeline.pauses
+        share = (excess - pauses.seconds - pauses.compile_s) / sight.summary.seconds
         own = _concentrated(sight, excesses, stage) or not disturbed(sight.timeline, sight.host)
         at_most = _certainty(len(outliers), own)
         where = line_place(top_line(sight.timeline, stage), None)
