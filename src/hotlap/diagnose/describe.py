@@ -171,9 +171,7 @@ def cadences(steps: Steps, steady: int) -> tuple[Cadence, ...]:
     return tuple(found)
 
 
-def pauses(
-    collections: Sequence[tuple[int, int]], compiles: Sequence[tuple[int, int]], since: int
-) -> Pauses:
+def pauses(collections: Sequence[tuple[int, int]], compiles: Sequence[tuple[int, int]], since: int) -> Pauses:
     """A collection while code is compiled is the compiler's: it leaves thousands of objects behind."""
     late = [(start, end) for start, end in compiles if start >= since]
     times = [
