@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,8 @@ import psutil
 import pytest
 
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Status
+from hotlap.facts.rates import Rate
+from hotlap.facts.trial import Figures, Status
 from hotlap.launch import runfolder
 from hotlap.launch.pauses import read_clock
 from hotlap.launch.turns import Turns
@@ -121,6 +123,16 @@ def test_what_is_not_alike_is_told_without_slices(bench):
     assert (found.sliced, found.obstacle) == (False, "they are not alike")
     plain, slow = (found.rates(name)[0] for name in ("plain", "slow"))
     assert plain > 2 * slow
+
+
+@pytest.mark.parametrize(("samples", "expected"), [(12.0, True), (30.0, False)])
+def test_what_was_counted_unlike_is_held_against_each_other_by_samples(samples, expected):
+    """One told in tokens, one in samples: without a common count nothing would ever be too unlike."""
+    plain = Figures(10.0, "samples", 8.0, 0.0, 8.0, None, 1.0, 0.0, 1.0, 0.0, 60)
+    rates = {"samples": Rate(samples, 0.1), "tokens": Rate(100 * samples, 0.01)}
+    other = replace(plain, throughput=100 * samples, counts="tokens", rates=rates)
+    known = replace(plain, rates={"samples": Rate(10.0, 0.1)})
+    assert heats._alike([known, other]) is expected
 
 
 def test_a_job_that_ends_too_soon_is_not_judged_by_slices(bench):

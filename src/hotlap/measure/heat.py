@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from hotlap.facts.counting import alike
 from hotlap.facts.timeline import Timeline
-from hotlap.facts.trial import Status, Trial
+from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.launch import runfolder
 from hotlap.launch.holding import Hold
 from hotlap.launch.host import inspect_host
@@ -214,9 +215,7 @@ class Heat:
             return "one of them did not last beside the others"
         if not all(each.observer.enough for each in self._entrants):
             return "one of them has too few steps for slices"
-        rates = [each.figures.throughput for each in trials if each.figures]
-        alike = len({each.figures.counts for each in trials if each.figures}) == 1
-        return "they are not alike" if alike and max(rates) > LIKE * min(rates) else ""
+        return "" if _alike([each.figures for each in trials if each.figures]) else "they are not alike"
 
 
 def _several(each: Entrant) -> str:
@@ -229,6 +228,13 @@ def _crowd(each: Entrant, more: int) -> str:
     looks = each.observer.looks.looks
     needed = _ROOM * more * max((look.tree_rss for look in looks), default=0)
     return "there is no memory for all at once" if needed > inspect_host().ram_free_bytes else ""
+
+
+def _alike(figures: Sequence[Figures]) -> bool:
+    """What nothing was counted in that all of them share cannot be told to be unlike."""
+    (told,) = alike(figures)
+    rates = [each.throughput for each in told]
+    return len({each.counts for each in told}) > 1 or max(rates) <= LIKE * min(rates)
 
 
 def _uses_a_device(timeline: Timeline) -> bool:
