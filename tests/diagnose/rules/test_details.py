@@ -169,6 +169,20 @@ def test_a_cpu_with_units_for_bf16_has_precision_to_use(make, host, hardware):
     assert (found.evidence["hardware"], found.evidence["precision"]) == (hardware, "bf16")
 
 
+def test_a_table_in_float64_does_not_hide_that_the_rest_is_in_float32(make):
+    """A frozen codebook of doubles beside a float32 encoder, and for comparison one that is half already."""
+    host = make.host(cpu_bf16=True)
+
+    def found(*dtypes):
+        return look(
+            Cause.PRECISION_UNUSED, make.sight(make.timeline(model=make.model(dtypes=dtypes)), host=host)
+        )
+
+    assert found("float32", "float64").share == pytest.approx(found("float32").share / 2)
+    assert found("float64") is None
+    assert found("bfloat16", "float32") is None
+
+
 def test_an_uncompiled_model_on_a_gpu_is_a_note_until_operators_are_seen(make):
     timeline = make.timeline(model=make.model(devices=("cuda:0",)))
     host = make.gpu_host()

@@ -8,7 +8,8 @@ How it is recognised
     cores that is busy for at least half of the time, or a CPU with AMX or AVX512-BF16. Of forward and
     backward 40 % are counted on a GPU (25 % where TF32 is on), 50 % with AMX, 25 % with AVX512-BF16: the
     low end of what is usual, times the part in matmuls where `--ops` has measured it, less the fixed cost
-    of starting operators. A CPU without such units loses by bf16, so nothing is said there.
+    of starting operators. Where float64 occurs beside float32, half of it. A CPU without such units loses
+    by bf16, so nothing is said there.
 What to do
     Train under autocast: bf16 where the hardware has it, else fp16 with a GradScaler.
 Evidence
@@ -23,6 +24,7 @@ from __future__ import annotations
 from hotlap.diagnose.compute import accelerates, compute_share, dispatch_of, dtypes, gpu_busy, on_cuda
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.timeline import Model
 from hotlap.ports.rule import Rule, Sight
 
 BUSY = 0.5
@@ -34,7 +36,7 @@ class PrecisionUnused(Rule):
     def examine(self, sight: Sight) -> Finding | None:
         timeline, model = sight.timeline, sight.timeline.model
         hardware = accelerates(sight.host, timeline)
-        if model is None or not hardware or timeline.runtime.autocast or dtypes(model) != ("float32",):
+        if model is None or not hardware or timeline.runtime.autocast or not _is_single(model):
             return None
         busy = gpu_busy(timeline.gauges)
         if on_cuda(timeline) and busy is not None and busy < BUSY:
@@ -46,7 +48,13 @@ class PrecisionUnused(Rule):
             "precision": _precision(sight),
             "hardware": hardware,
         }
-        return finding(self.cause, share * _saved(sight), evidence, model.place)
+        part = 0.5 if "float64" in dtypes(model) else 1.0
+        return finding(self.cause, share * part * _saved(sight), evidence, model.place)
+
+
+def _is_single(model: Model) -> bool:
+    """Nothing in it is of half precision already. What is double, a frozen table for one, stays as it is."""
+    return "float32" in dtypes(model) and set(dtypes(model)) <= {"float32", "float64"}
 
 
 def _saved(sight: Sight) -> float:
