@@ -2,8 +2,9 @@
 
 usage: python bench/false_keeps.py [--searches 1000] [--live]
 Five candidates in turn, four rounds each, or up to eight where a gain seems to be worth it. Runs scatter by so much
-between each other, and the machine's pace between rounds; each candidate truly brings the gain of its column. With
---live they take turns within one process first, where blocks of steps scatter as runs do.
+between each other, and the machine's pace between rounds; each candidate truly brings the gain of its column. In the
+last lines the machine has two paces, a quarter apart, and changes between two runs with the probability that is shown.
+With --live they take turns within one process first, where blocks of steps scatter as runs do.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+from collections.abc import Sequence
 
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import ROUNDS, beside_blocks, enough, gain_of, gain_of_rounds, rule
@@ -21,6 +23,8 @@ from hotlap.stats.compare import pooled
 
 CANDIDATES = 5
 MACHINES = ((0.02, 0.0), (0.05, 0.0), (0.10, 0.0), (0.03, 0.08), (0.05, 0.08))
+TWO_PACES = ((0.015, 0.1), (0.015, 0.2), (0.03, 0.2))
+APART = 0.25
 GAINS = (0.0, 0.05, 0.10)
 
 
@@ -47,9 +51,12 @@ class Search:
             if over or ruling is not Ruling.UNDECIDED:
                 return ruling
 
+    def paces(self) -> tuple[float, float]:
+        """Of the machine in the two runs of a round."""
+        return (self.chance.gauss(0.0, self.pace),) * 2
+
     def round(self) -> None:
-        pace = self.chance.gauss(0.0, self.pace)
-        old, new = (math.exp(pace + self.chance.gauss(0.0, self.run)) for _ in range(2))
+        old, new = (math.exp(pace + self.chance.gauss(0.0, self.run)) for pace in self.paces())
         self.incumbent.append(old)
         self.challengers[-1].append(new * (1 + self.gain))
         self.ratios[-1].append(new / old * (1 + self.gain))
@@ -59,6 +66,21 @@ class Search:
             return gain_of_rounds(self.ratios[-1], scatter_of_rounds(self.ratios), final=final)
         scatter = pooled([self.incumbent, *self.challengers], USUAL)
         return gain_of(self.incumbent[-1:], self.challengers[-1], scatter, final=final)
+
+
+class TwoPaces(Search):
+    """On a machine that is either quick or slow."""
+
+    slow = False
+
+    def paces(self) -> tuple[float, float]:
+        first, second = self.next_pace(), self.next_pace()
+        turned = len(self.ratios[-1]) % 2  # rounds go back and forth
+        return (second, first) if turned else (first, second)
+
+    def next_pace(self) -> float:
+        self.slow ^= self.chance.random() < self.pace
+        return -APART if self.slow else 0.0
 
 
 class LiveSearch(Search):
@@ -83,13 +105,22 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=1000)
     parser.add_argument("--live", action="store_true")
     options = parser.parse_args()
-    kind = LiveSearch if options.live else Search
     chance = random.Random(0)
-    print("between runs  between rounds  " + "  ".join(f"kept at +{gain:3.0%}" for gain in GAINS))
-    for run, pace in MACHINES:
-        kept = [sum(kind(chance, run, pace, gain).kept() for _ in range(options.searches)) for gain in GAINS]
-        shares = "  ".join(f"{each / options.searches / CANDIDATES:11.1%}" for each in kept)
-        print(f"{run:12.0%}  {pace:14.0%}  {shares}", flush=True)
+    gains = "  ".join(f"kept at +{gain:3.0%}" for gain in GAINS)
+    print(f"between runs  between rounds  {gains}")
+    told(LiveSearch if options.live else Search, MACHINES, chance, options.searches)
+    if not options.live:
+        print(f"between runs   pace changes   {gains}")
+        told(TwoPaces, TWO_PACES, chance, options.searches)
+
+
+def told(
+    kind: type[Search], machines: Sequence[tuple[float, float]], chance: random.Random, searches: int
+) -> None:
+    for run, pace in machines:
+        kept = [sum(kind(chance, run, pace, gain).kept() for _ in range(searches)) for gain in GAINS]
+        shares = "  ".join(f"{each / searches / CANDIDATES:11.1%}" for each in kept)
+        print(f"{run:12.1%}  {pace:14.0%}  {shares}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from hotlap.judge.gain import (
     rule_closely,
     rule_simpler,
 )
+from hotlap.measure.duel import scatter_of_rounds
 from hotlap.stats.compare import Scatter
 
 
@@ -133,3 +134,16 @@ def test_rounds_that_agree_tell_more_than_runs_that_do_not():
     assert by_rounds.value == pytest.approx(by_runs.value)
     assert not beats(by_runs)
     assert beats(by_rounds)
+
+
+def test_a_machine_that_changes_its_pace_does_not_hide_a_gain():
+    """printer_tcn with and without batched-fetch, run after run: the machine had two paces, a quarter apart, and twice
+    it changed between the two runs of a round."""
+    with_it = [23.3, 30.1, 30.3, 23.6, 23.5, 23.8, 30.1, 29.5]
+    without = [33.7, 33.9, 25.8, 26.1, 26.5, 25.9, 33.4, 33.9]
+    ratios = [slow / quick for slow, quick in zip(without, with_it, strict=True)]
+    scatter = scatter_of_rounds([ratios])
+    assert rule(gain_of_rounds(ratios[:7], scatter, final=False)) is Ruling.UNDECIDED
+    found = gain_of_rounds(ratios, scatter, final=False)
+    assert rule(found) is Ruling.KEEP
+    assert found.value == pytest.approx(0.12, abs=0.01)

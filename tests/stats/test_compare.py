@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hotlap.errors import FactError
-from hotlap.stats.compare import Scatter, pooled, ratio, repeated, within_rounds
+from hotlap.stats.compare import Scatter, pooled, ratio, repeated, trimmed, within_rounds
 
 
 def test_the_ratio_is_of_geometric_means():
@@ -72,6 +72,23 @@ def test_ratios_taken_side_by_side_hold_the_truth_as_often_as_they_say():
         found = repeated(groups[0], pooled(groups), 0.95)
         inside += found.low <= 1.2 <= found.high
     assert 270 <= inside <= 299
+
+
+def test_ratios_without_their_extremes_agree_with_scipy():
+    stats = pytest.importorskip("scipy.stats.mstats")
+    ratios = [1.45, 1.13, 0.85, 1.11, 1.13, 1.09, 1.11, 1.15]
+    logs = [math.log(each) for each in ratios]
+    low, high = stats.trimmed_mean_ci(logs, limits=(0.125, 0.125), alpha=0.01)
+    found = trimmed(ratios, 0.99)
+    assert math.log(found.low) == pytest.approx(low, abs=0.003)
+    assert math.log(found.high) == pytest.approx(high, abs=0.003)
+    assert found.decided and not repeated(ratios, pooled([ratios]), 0.99).decided
+
+
+def test_ratios_without_their_extremes_hold_the_truth_as_often_as_they_say():
+    draw = random.Random(2)
+    found = [trimmed([1.2 * math.exp(draw.gauss(0, 0.05)) for _ in range(6)], 0.95) for _ in range(400)]
+    assert 365 <= sum(each.low <= 1.2 <= each.high for each in found) <= 395
 
 
 def test_what_a_round_does_to_all_of_its_rates_is_no_scatter():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.stats.compare import Ratio, Scatter, ratio, repeated
+from hotlap.stats.compare import Ratio, Scatter, ratio, repeated, trimmed
 
 LEAST = 0.03  # a winner must beat the incumbent by this: less is not worth a setting more
 ROUNDS, MOST_ROUNDS = 4, 8  # of a duel; the latter where a gain seems to be worth it and is not sure yet
@@ -27,8 +27,14 @@ def gain_of(
 
 
 def gain_of_rounds(ratios: Sequence[float], scatter: Scatter, *, final: bool) -> Gain:
-    """Of ratios that were each measured side by side."""
-    return as_gain(repeated(ratios, scatter, DONE if final else LOOKING), 2 * len(ratios))
+    """Of ratios that were each measured side by side. When the last round is made and they are not sure, a few of them
+    may have met a machine that changed its pace: those in the middle are asked as well."""
+    confidence = DONE if final else LOOKING
+    found = repeated(ratios, scatter, confidence)
+    if len(ratios) >= MOST_ROUNDS and not found.decided:
+        middle = trimmed(ratios, confidence)
+        found = middle if middle.decided else found
+    return as_gain(found, 2 * len(ratios))
 
 
 def as_gain(found: Ratio, trials: int) -> Gain:
