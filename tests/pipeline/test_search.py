@@ -194,6 +194,28 @@ def test_what_pays_is_kept_in_order_and_proved(searched):
     assert "less than 3 %" in tuning.verdicts[1].reason
 
 
+def test_what_a_setting_brings_is_kept_with_it(searched):
+    bringing = offer("cache-dataset", "memory", 0.9, {"batched-fetch": True})
+    tuning, written = searched(World({"cache-dataset": 2.0, "batched-fetch": 1.1}), [bringing])
+    assert rulings(tuning) == [("cache-dataset", Ruling.KEEP)]
+    assert written.settings == {"batched-fetch": True, "cache-dataset": "memory"}
+    assert tuning.gain.value == pytest.approx(1.2, abs=0.05)
+
+
+def test_what_a_setting_brings_and_cannot_act_is_left_out_of_the_plan(searched):
+    bringing = offer("cache-dataset", "memory", 0.9, {"batched-fetch": True})
+    _, written = searched(World({"cache-dataset": 2.0}, idle=("batched-fetch",)), [bringing])
+    assert written.settings == {"cache-dataset": "memory"}
+
+
+def test_what_a_setting_brings_does_not_stand_for_it(searched):
+    """The cache cannot act, and gathering whole batches helps all the same: that is another candidate's gain."""
+    bringing = offer("cache-dataset", "memory", 0.9, {"batched-fetch": True})
+    tuning, written = searched(World({"batched-fetch": 2.0}, idle=("cache-dataset",)), [bringing])
+    assert (rulings(tuning), written.settings) == ([("cache-dataset", Ruling.DROP)], {})
+    assert "cannot act: planted" in tuning.verdicts[0].reason
+
+
 def test_a_search_goes_on_where_the_last_one_ended(searched):
     world = World({"cache-dataset": 2.0})
     searched(world, [CACHE, WORKERS], budget=Budget(trials=3))

@@ -52,6 +52,7 @@ def names(found):
 class _Silent:
     def __init__(self, knob):
         self.id, self.values, self.numerics, self.clash = knob.id, knob.values, knob.numerics, knob.clash
+        self.brings = knob.brings
 
     def ceiling(self, *_):
         return 0.0
@@ -136,6 +137,19 @@ def test_a_batch_is_doubled_step_by_step_and_takes_the_rate_along(offered):
     (next_one,) = offered(sizes, plan=Plan({"batch-size": 64, "scale-lr": "linear"}), timeline=job(64))
     assert next_one.setting == 128
     assert offered(sizes, timeline=job(length=50)) == []
+
+
+def test_a_cache_brings_batched_fetch_along_where_that_is_on_offer(offered, monkeypatch):
+    cache = finding(fix("cache-dataset", "memory", 2.0))
+    (alone,) = offered(cache)
+    assert alone.beside == {}
+    monkeypatch.setattr(SILENT["batched-fetch"], "settings", lambda *_: (True,))
+    (found,) = offered(cache)
+    assert (found.setting, found.beside) == ("memory", {"batched-fetch": True})
+    (again,) = offered(cache, plan=Plan({"batched-fetch": True}))
+    assert again.beside == {}, "it stands already"
+    (off,) = offered(finding(fix("cache-dataset", "off", 2.0)))
+    assert off.beside == {}
 
 
 def test_for_memory_the_batch_is_halved_and_the_effective_batch_kept(offered):

@@ -19,6 +19,7 @@ Numerics
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from hotlap.cost.memory import fit, free_bytes
@@ -42,6 +43,7 @@ class CacheDataset(Knob):
     numerics = Numerics.BITWISE
     values = Choice(("memory", "file", "off"))
     promise = (3.0, 7.0)
+    brings = MappingProxyType({"batched-fetch": True})
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
         found = training_loader(timeline)

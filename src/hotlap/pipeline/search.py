@@ -210,6 +210,7 @@ class Search:
         if cannot:
             self._rule(candidate, Ruling.DROP, None, None, cannot)
             return
+        challenger = _acting(challenger, candidate, held)
         gain, speed = self.gain(held), beside_blocks(self.gain(held, Goal.SPEED), shown)
         ruling, reason, guarded = judge(gain), "", None
         if ruling is Ruling.KEEP and self.too_large(held.last):
@@ -261,8 +262,10 @@ class Search:
     def _cannot(self, candidate: Candidate, held: Duel) -> str:
         if held.failed is not None:
             return why(held.failed)
-        if held.idle and held.last is not None:
-            return f"it cannot act: {held.last.refused.get(candidate.knob, 'nothing asked for it')}"
+        if held.idle or candidate.knob in _refused(
+            held
+        ):  # what it brought may act by itself: that is not its gain
+            return f"it cannot act: {_refused(held).get(candidate.knob, 'nothing asked for it')}"
         return ""
 
     def _accept(
@@ -378,3 +381,17 @@ class Search:
 def _with_operators(seen: tuple[Timeline, ...], before: tuple[Timeline, ...]) -> tuple[Timeline, ...]:
     """Nobody looked again: a setting changes how operators run more than which there are."""
     return tuple(replace(each, ops=each.ops or before[0].ops) for each in seen)
+
+
+def _acting(plan: Plan, candidate: Candidate, held: Duel) -> Plan:
+    """Without what only came along with the candidate, and could not act."""
+    idle = _refused(held).keys() & candidate.beside.keys()
+    return Plan({key: value for key, value in plan.settings.items() if key not in idle}) if idle else plan
+
+
+def _refused(held: Duel) -> dict[str, str]:
+    """Settings of the challenger that acted nowhere, and why: one loader may take what another refuses."""
+    last = held.last
+    return (
+        {key: why for key, why in last.refused.items() if key not in last.stood} if last is not None else {}
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from hotlap.facts.diagnosis import Cause
@@ -38,7 +40,9 @@ class Knob(ABC):
     seam's own words do. `live`: `apply` and its undo may come between any two steps of a running script, so that a
     search can try it without a process of its own. `shortens`: it leaves out a part of samples. Beside it samples
     are counted, never tokens: by tokens, a sample that is done sooner because less of it is trained on is no gain.
-    `builds_s`: seconds that its first trial takes beyond others', which a search must have left to begin it.
+    `builds_s`: seconds that its first trial takes beyond others', which a search must have left to begin it. `brings`
+    are settings that a search tries together with it where they are on offer: they cost nothing beside it, and without
+    it have little to act on.
     """
 
     id: ClassVar[str]
@@ -53,6 +57,7 @@ class Knob(ABC):
     live: ClassVar[bool] = False
     shortens: ClassVar[bool] = False
     builds_s: ClassVar[float] = 0.0
+    brings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     @abstractmethod
     def settings(self, host: Host, timeline: Timeline) -> tuple[Any, ...]:

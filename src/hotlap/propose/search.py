@@ -87,7 +87,9 @@ def candidates(
             continue
         if _wanted(each, knobs[each.knob], wish):
             chosen[each.key] = each
-    return sorted(_one_batch(chosen.values(), timeline, plan, wish), key=lambda each: -each.promise)
+    found = _one_batch(chosen.values(), timeline, plan, wish)
+    brought = [_with_what_it_brings(each, host, timeline, knobs, plan, wish) for each in found]
+    return sorted(brought, key=lambda each: -each.promise)
 
 
 def composed(plan: Plan, candidate: Candidate, knobs: Mapping[str, Knob]) -> Plan:
@@ -151,6 +153,21 @@ def _one_batch(
     batch = next_batch(timeline, plan, Goal(wish.goal), wish.keep_batch) if sizes else None
     here = [each for each in sizes if batch is not None and each.setting == batch.size]
     return [*others, *(_with_its_own(each, batch.beside) for each in here[:1] if batch is not None)]
+
+
+def _with_what_it_brings(
+    candidate: Candidate, host: Host, timeline: Timeline, knobs: Mapping[str, Knob], plan: Plan, wish: Wish
+) -> Candidate:
+    """Unless it switches off, or what it brings stands already, is not on offer, or is not allowed."""
+    if candidate.setting in (False, "off"):
+        return candidate
+    brought = {
+        key: setting
+        for key, setting in knobs[candidate.knob].brings.items()
+        if key in knobs and key not in plan.settings and knobs[key].numerics in wish.allowed
+        if setting in knobs[key].settings(host, timeline)
+    }
+    return _with_its_own(candidate, {**candidate.beside, **brought}) if brought else candidate
 
 
 def _with_its_own(candidate: Candidate, beside: Mapping[str, Any]) -> Candidate:

@@ -97,8 +97,11 @@ def _ablation(tuning: Tuning) -> dict[str, Any]:
 
 
 def _alone(verdict: Verdict, tuning: Tuning) -> Any:
-    """The first setting was accepted with no other beside it: that is its trial alone."""
-    if len(tuning.plan.settings) == 1 and verdict.knob in tuning.plan.settings:
+    """The first setting was accepted with none beside it but those that it brought: that is its trial alone."""
+    if verdict.knob in tuning.plan.settings and tuning.plan.settings.keys() <= {
+        verdict.knob,
+        *verdict.beside,
+    }:
         return codec.to_plain(verdict.gain)
     holds = tuning.plan.settings.get(verdict.knob) == verdict.setting
     return codec.to_plain(tuning.alone.get(verdict.knob)) if holds else None

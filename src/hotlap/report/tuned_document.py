@@ -105,6 +105,11 @@ def _ablation(view: View, say: Phrases) -> Section | None:
         for each in kept
         if each["break_even_steps"]
     ]
+    brought = [
+        say("tuned.brought", setting=setting(each), brought=also)
+        for each in kept
+        if (also := _brought(each, view["plan"]["settings"]))
+    ]
     live = ", ".join(setting(each) for each in kept if each["live"])
     turns = [say("tuned.live", settings=live)] if live else []
     return Section(
@@ -112,8 +117,13 @@ def _ablation(view: View, say: Phrases) -> Section | None:
         say("section.ablation"),
         (),
         Table(_columns(names, say), tuple(rows)),
-        (*paid, say("tuned.notes"), *turns, say("tuned.promise")),
+        (*brought, *paid, say("tuned.notes"), *turns, say("tuned.promise")),
     )
+
+
+def _brought(each: View, standing: View) -> str:
+    """What came into the plan with a setting, as the rate with a batch."""
+    return ", ".join(f"{knob}={value}" for knob, value in each["beside"].items() if knob in standing)
 
 
 def _rejected(view: View, say: Phrases) -> Section | None:
