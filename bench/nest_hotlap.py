@@ -5,6 +5,7 @@ python bench/nest_hotlap.py speech profile    causes of the naive config, small 
 python bench/nest_hotlap.py speech naive      tune on the naive config, 20 minutes
 python bench/nest_hotlap.py speech fast       tune on the fast config, 12 minutes
 python bench/nest_hotlap.py speech settings   what settings chosen by hand bring to the naive config, 6 minutes
+python bench/nest_hotlap.py speech code       what the fast config loses without its model's code, 5 minutes
 
 `--keep plan.yaml` keeps the plan that was found, for `bench/nest_vs_nemo.py --plan`.
 """
@@ -34,11 +35,15 @@ BY_HAND = {
     "precision": "bf16-mixed",
     "single-precision": True,
 }
+# Which no setting can bring to the naive config: the quantizer's search, and which frames the decoder sees.
+SEARCH, FRAMES = "model.quantizer.search=distance", "model.loss.frames=all"
+NAIVE_CODE = ((SEARCH,), (FRAMES,), (SEARCH, FRAMES))
 ASKED = {
     "profile": [(("profile", "--steps", "60"), TRAIN, size) for size in ("small", "tiny")],
     "naive": [(("tune", "--budget", "20m", "--allow", "rounding,statistical"), TRAIN, "small")],
     "fast": [(("tune", "--budget", "12m", "--keep-batch", "--allow", "rounding,statistical"), FAST, "small")],
     "settings": [(("compare", "--budget", "6m", "none", "by_hand.yaml", "--"), TRAIN, "small")],
+    "code": [(("compare", "--budget", "5m", "--"), FAST, "small")],
 }
 
 
@@ -70,7 +75,10 @@ def main() -> None:
             given = list(asked)
             if options.budget:
                 given[given.index("--budget") + 1] = options.budget
-            words = [*given, *train, *overrides(options.data.resolve(), size)]
+            command = [*train, *overrides(options.data.resolve(), size)]
+            words = [*given, *command]
+            if options.part == "code":
+                words += [word for each in NAIVE_CODE for word in ("--", *command, *each)]
             subprocess.run([PYTHON, "-m", "hotlap", *words], cwd=folder, check=True)
             if options.keep:
                 shutil.copy(Path(folder) / ".hotlap" / "tune" / "train" / "plan.yaml", options.keep)
