@@ -1,10 +1,11 @@
 """How often a search keeps a setting that does nothing, and finds one that does: simulated, with the rules of `tune`.
 
-usage: python bench/false_keeps.py [--searches 1000] [--live]
+usage: python bench/false_keeps.py [--searches 1000] [--live] [--means]
 Five candidates in turn, four rounds each, or up to eight where a gain seems to be worth it. Runs scatter by so much
 between each other, and the machine's pace between rounds; each candidate truly brings the gain of its column. In the
 last lines the machine has two paces, a quarter apart, and changes between two runs with the probability that is shown.
-With --live they take turns within one process first, where blocks of steps scatter as runs do.
+With --live they take turns within one process first, where blocks of steps scatter as runs do. With --means the ratios
+in the middle are never asked.
 """
 
 from __future__ import annotations
@@ -15,11 +16,21 @@ import random
 from collections.abc import Sequence
 
 from hotlap.facts.verdict import Gain, Ruling
-from hotlap.judge.gain import ROUNDS, beside_blocks, enough, gain_of, gain_of_rounds, rule
+from hotlap.judge.gain import (
+    DONE,
+    LOOKING,
+    ROUNDS,
+    as_gain,
+    beside_blocks,
+    enough,
+    gain_of,
+    gain_of_rounds,
+    rule,
+)
 from hotlap.measure.duel import USUAL, scatter_of_rounds
 from hotlap.pipeline.screening import MORE_TURNS, MOST_TURNS, Screening
 from hotlap.propose.search import Candidate
-from hotlap.stats.compare import pooled
+from hotlap.stats.compare import Scatter, pooled, repeated
 
 CANDIDATES = 5
 MACHINES = ((0.02, 0.0), (0.05, 0.0), (0.10, 0.0), (0.03, 0.08), (0.05, 0.08))
@@ -30,6 +41,8 @@ GAINS = (0.0, 0.05, 0.10)
 
 class Search:
     """One that never changes its incumbent: all candidates meet the script as it is."""
+
+    of_rounds = staticmethod(gain_of_rounds)
 
     def __init__(self, chance: random.Random, run: float, pace: float, gain: float) -> None:
         self.chance, self.run, self.pace, self.gain = chance, run, pace, gain
@@ -63,7 +76,7 @@ class Search:
 
     def known(self, *, final: bool) -> Gain | None:
         if len(self.ratios[-1]) > 1:
-            return gain_of_rounds(self.ratios[-1], scatter_of_rounds(self.ratios), final=final)
+            return self.of_rounds(self.ratios[-1], scatter_of_rounds(self.ratios), final=final)
         scatter = pooled([self.incumbent, *self.challengers], USUAL)
         return gain_of(self.incumbent[-1:], self.challengers[-1], scatter, final=final)
 
@@ -100,11 +113,18 @@ class LiveSearch(Search):
         return [(1 + self.gain) * math.exp(self.chance.gauss(0.0, self.run)) for _ in range(MOST_TURNS)]
 
 
+def by_means(ratios: Sequence[float], scatter: Scatter, *, final: bool) -> Gain:
+    return as_gain(repeated(ratios, scatter, DONE if final else LOOKING), 2 * len(ratios))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--searches", type=int, default=1000)
     parser.add_argument("--live", action="store_true")
+    parser.add_argument("--means", action="store_true")
     options = parser.parse_args()
+    if options.means:
+        Search.of_rounds = staticmethod(by_means)
     chance = random.Random(0)
     gains = "  ".join(f"kept at +{gain:3.0%}" for gain in GAINS)
     print(f"between runs  between rounds  {gains}")
