@@ -255,6 +255,15 @@ def test_collectives_and_collections_count_from_the_steady_state_on(folder, new_
     assert (timeline.pauses.count, timeline.pauses.longest_s) == (1, pytest.approx(0.005))
 
 
+def test_compiling_in_the_steady_state_is_counted_there(folder, new_tape):
+    tape = new_tape().usual(40)
+    tape.batch(2).play((Kind.COMPILE, 30), (Kind.FORWARD, 2), (Kind.BACKWARD, 4)).step(1)
+    folder.write(7, tape.usual(40).raw)
+    (timeline,) = folder.read()
+    assert timeline.steady_from < 40
+    assert timeline.pauses.compile_s == pytest.approx(0.030)
+
+
 def test_without_collectives_their_time_is_not_known(folder, usual):
     folder.write(7, usual().raw)
     assert folder.read()[0].comm_s is None

@@ -151,6 +151,16 @@ def test_throughput_is_the_middle_of_all_trials(searched):
     assert searched()["throughput"] == {"counts": "samples", "before": 610.0, "after": 6000.0}
 
 
+def test_what_a_setting_brought_is_told_and_its_gain_is_that_of_both_alone(searched):
+    both = Plan({"batched-fetch": True, "cache-dataset": "memory"})
+    cached = replace(CACHED, beside={"batched-fetch": True})
+    view = searched(plan=both, verdicts=(cached,), alone={})
+    assert view["ablation"]["settings"][0]["alone"]["value"] == 7.0
+    assert "cache-dataset=memory brought batched-fetch=True with it" in draw(view)
+    idle = searched(plan=Plan({"cache-dataset": "memory"}), verdicts=(cached,), alone={})
+    assert "brought" not in draw(idle), "it could not act"
+
+
 def test_a_prediction_for_all_needs_all(searched):
     together = searched()["ablation"]["together"]
     assert together["predicted"] == pytest.approx(9.5 * 1.15 - 1)

@@ -262,10 +262,9 @@ class Search:
     def _cannot(self, candidate: Candidate, held: Duel) -> str:
         if held.failed is not None:
             return why(held.failed)
-        if held.idle or candidate.knob in _refused(
-            held
-        ):  # what it brought may act by itself: that is not its gain
-            return f"it cannot act: {_refused(held).get(candidate.knob, 'nothing asked for it')}"
+        refused = _refused(held)
+        if held.idle or candidate.knob in refused:  # what it brought may act: that is not its own gain
+            return f"it cannot act: {refused.get(candidate.knob, 'nothing asked for it')}"
         return ""
 
     def _accept(
@@ -392,6 +391,4 @@ def _acting(plan: Plan, candidate: Candidate, held: Duel) -> Plan:
 def _refused(held: Duel) -> dict[str, str]:
     """Settings of the challenger that acted nowhere, and why: one loader may take what another refuses."""
     last = held.last
-    return (
-        {key: why for key, why in last.refused.items() if key not in last.stood} if last is not None else {}
-    )
+    return {key: last.refused[key] for key in last.refused if key not in last.stood} if last else {}

@@ -98,12 +98,10 @@ def _ablation(tuning: Tuning) -> dict[str, Any]:
 
 def _alone(verdict: Verdict, tuning: Tuning) -> Any:
     """The first setting was accepted with none beside it but those that it brought: that is its trial alone."""
-    if verdict.knob in tuning.plan.settings and tuning.plan.settings.keys() <= {
-        verdict.knob,
-        *verdict.beside,
-    }:
+    settings, own = tuning.plan.settings, {verdict.knob, *verdict.beside}
+    if verdict.knob in settings and settings.keys() <= own:
         return codec.to_plain(verdict.gain)
-    holds = tuning.plan.settings.get(verdict.knob) == verdict.setting
+    holds = settings.get(verdict.knob) == verdict.setting
     return codec.to_plain(tuning.alone.get(verdict.knob)) if holds else None
 
 
