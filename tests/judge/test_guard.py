@@ -10,7 +10,7 @@ import pytest
 
 from hotlap.facts.verdict import Sameness
 from hotlap.facts.witness import Witness
-from hotlap.judge.guard import bitwise, chance, close, first_difference, level
+from hotlap.judge.guard import bitwise, chance, close, first_difference, level, so_far
 
 STEPS = 20
 
@@ -108,6 +108,31 @@ def test_a_loss_that_stops_being_finite_is_different_and_names_where():
     found = close(seeds(), broken, "rounding")
     assert found.sameness is Sameness.DIFFERENT
     assert "number 8" in found.reason
+
+
+def test_one_seed_may_show_no_fault_but_is_no_proof():
+    found = so_far(witness(), witness(shift=0.01), "statistical")
+    assert (found.sameness, found.seeds) == (Sameness.SO_FAR, 1)
+
+
+@pytest.mark.parametrize(("shift", "said"), [(1.0, Sameness.NOT_DECIDED), (math.nan, Sameness.DIFFERENT)])
+def test_one_seed_shows_what_is_plainly_broken_and_what_is_to_be_asked(shift, said):
+    assert so_far(witness(), witness(shift=shift), "statistical").sameness is said
+
+
+def test_one_seed_shows_updates_that_are_lost():
+    assert so_far(witness(), witness(way=0.1), "rounding").sameness is Sameness.DIFFERENT
+
+
+def test_fewer_steps_of_a_larger_batch_are_no_standstill():
+    """At equal samples it has made a quarter of the steps, and gone a quarter of the way."""
+    larger = [witness(seed, batch=32, steps=STEPS // 4) for seed in range(3)]
+    assert "move only" not in close(seeds(), larger, "statistical").reason
+
+
+def test_of_a_batch_that_is_larger_than_all_that_was_seen_the_first_counts():
+    """Its later steps have seen more samples than the script's own runs."""
+    assert level(witness(batch=1000), until=160) == witness(batch=1000).losses[0]
 
 
 def test_too_few_seeds_decide_nothing():

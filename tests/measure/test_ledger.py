@@ -12,7 +12,7 @@ from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Verdict
-from hotlap.measure.ledger import NAME, Ledger, Ruled, fingerprint
+from hotlap.measure.ledger import NAME, Answered, Ledger, Ruled, fingerprint
 
 
 @pytest.fixture
@@ -100,6 +100,12 @@ def test_verdicts_are_read_back_with_the_wish_they_were_made_for(tmp_path, job):
     again = Ledger(tmp_path, job)
     assert again.ruled == [Ruled("speed", kept, {"batch-size": 64, "scale-lr": "sqrt"})]
     assert [each.number for each in again.trials] == [1, 2]
+
+
+def test_what_the_guard_has_said_is_read_back(tmp_path, job):
+    said = Answered({"batch-size": 64}, Guarded(Sameness.SAME, "statistical", "made up", 24, 8))
+    Ledger(tmp_path, job).answer(said)
+    assert Ledger(tmp_path, job).answered == [said]
 
 
 def test_disturbed_trials_count_only_where_there_are_no_others(tmp_path, job):

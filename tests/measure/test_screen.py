@@ -104,3 +104,23 @@ def test_blocks_count_by_tokens_where_the_search_does():
     assert ratios(Schedule(PLANS), blocks, seen, "samples")[1].value == pytest.approx(2.0)
     seen.steps.tokens = [-1] * len(seen.steps.wall)
     assert ratios(Schedule(PLANS), blocks, seen, "tokens") == {}
+
+
+@pytest.mark.parametrize(("any_step", "each"), [(100, 1), (100, 0), (0, 1)])
+def test_a_block_that_has_met_short_batches_is_no_slower_for_it(any_step, each):
+    """A step takes so many ms, and so many for each token; the challenger's blocks have the short batches, and it is
+    as fast as the incumbent."""
+    blocks, seen = recording(*[(0, 100), (1, 100)] * 3, (0, 100))
+    lengths = {0: (300, 20, 120, 250), 1: (30, 10, 40, 20)}
+    seen.steps.tokens, starts, walls, moved = [], [], [], []
+    for block in blocks:
+        tokens = [lengths[block.plan][step % 4] for step in range(12)]
+        begin = starts[-1] + walls[-1] if starts else 0
+        for count in tokens:
+            starts.append(starts[-1] + walls[-1] if starts else 0)
+            walls.append((any_step + each * count) * MS)
+        moved.append(Block(block.plan, begin, starts[-1] + walls[-1]))
+        seen.steps.tokens += tokens
+    seen.steps.start, seen.steps.wall = starts, walls
+    found = ratios(Schedule(PLANS), moved, seen, "tokens")[1]
+    assert found.value == pytest.approx(1.0, abs=0.001)

@@ -44,9 +44,11 @@ class World:
     idle: tuple = ()
     wrong: tuple = ()  # settings that train another model
     shuffles: tuple = ()  # settings that train the same one on other batches
+    astray: tuple = ()  # batch sizes that train another one, which the first seed does not show
     interrupt_at: int = 10**6
     made: list = field(default_factory=list)  # (kind, settings) of every process
     phases: list = field(default_factory=list)  # after the window of every trial
+    samples: list = field(default_factory=list)  # that every run of the guard was to see
     tokens: bool = False  # batches of very different lengths show how long they are
     blind: tuple = ()  # settings under which they do not
     noisy: bool = False  # in the first run a neighbour's noise is all that is seen
@@ -108,10 +110,12 @@ class FakeBench:
             rates[chosen].per_s, chosen, 10.0, 1.0, 8.0, memory, 0.9, 0.0, startup_s, 0.0, 60, rates=rates
         )
 
-    def witness(self, name, plan, steps, seed):
+    def witness(self, name, plan, steps, seed, samples=0):
         interrupted = self.world.start("guard", plan.settings)
+        self.world.samples.append(samples)
         off = 5.0 if set(self.world.wrong) & set(plan.settings) else 0.0
         off += 0.21 * (-1) ** seed if set(self.world.shuffles) & set(plan.settings) else 0.0
+        off += 2.0 if seed and plan.settings.get("batch-size") in self.world.astray else 0.0
         losses = tuple(2.0 - 0.01 * step + 0.1 * seed + off for step in range(steps))
         way = tuple((float(step + 1),) for step in range(steps))
         batches = ("b",) * steps
@@ -239,15 +243,85 @@ def test_the_guard_asks_more_seeds_until_they_decide_or_the_budget_ends(searched
 
 
 def test_what_an_answer_of_the_guard_takes_is_known_by_the_runs_that_are_missing(tmp_path):
-    """Eight seeds were asked for one setting; another one needs three, and the script's own runs are there."""
+    """Eight seeds were asked for one plan; for another one the script's own runs are there."""
     world = World(shuffles=("bucketing",))
-    guard = GuardRuns(FakeBench(world, tmp_path), KNOBS, lambda _: None)
+    guard = guard_of(world, tmp_path)
+    bucketed, cached, fused = ({"bucketing": True}, {"cache-dataset": "memory"}, {"fused-optimizer": "fused"})
     guard.run_s = 10.0
-    assert guard.answer_s == 60.0
-    guard.ask(Plan({"bucketing": True}), None)
+    assert [guard.answer_s(Plan(each)) for each in (cached, fused, bucketed)] == [30.0, 60.0, 160.0]
+    guard.ask(Plan(bucketed), None)
     assert len(world.made) == 16
     guard.run_s = 10.0
-    assert guard.answer_s == 30.0
+    assert [guard.answer_s(Plan(each)) for each in (cached, fused, bucketed | fused)] == [20.0, 30.0, 80.0]
+
+
+def guard_of(world, folder):
+    (folder / "train.py").write_text("")
+    ledger = Ledger(folder, Job(("python", "train.py"), str(folder), "train"))
+    return GuardRuns(FakeBench(world, folder), ledger, KNOBS, lambda _: None)
+
+
+def test_one_seed_is_enough_to_go_on_from_a_plan_unless_it_raises_doubts(tmp_path):
+    world = World(wrong=("precision",))
+    guard = guard_of(world, tmp_path)
+    found = guard.look(Plan({"fused-optimizer": "fused"}), None)
+    assert (found.sameness, found.seeds, len(world.made)) == (Sameness.SO_FAR, 1, 2)
+    found = guard.look(Plan({"precision": "bf16-mixed"}), None)
+    assert (found.sameness, found.seeds) == (Sameness.DIFFERENT, 3)
+
+
+def test_bits_are_the_whole_answer_at_once(tmp_path):
+    world = World()
+    found = guard_of(world, tmp_path).look(Plan({"cache-dataset": "memory"}), None)
+    assert (found.sameness, len(world.made)) == (Sameness.SAME, 3)
+
+
+def test_runs_of_a_larger_batch_end_when_they_have_seen_as_many_samples(tmp_path):
+    world = World()
+    guard_of(world, tmp_path).ask(Plan({"batch-size": 64}), None)
+    assert world.samples == [0, 0, 0, 192, 192, 192]
+
+
+def by_batch(settings):
+    """Twice as fast with each doubling, and by a fifth with the fused optimizer."""
+    faster = {None: 1.0, 64: 2.0, 128: 4.0}[settings.get("batch-size")]
+    return faster * (1.2 if "fused-optimizer" in settings else 1.0)
+
+
+DOUBLED, AGAIN = (offer("batch-size", size, 30 / size, {"scale-lr": "sqrt"}) for size in (64, 128))
+FUSED = offer("fused-optimizer", "fused", 0.1)
+
+
+def test_the_whole_plan_is_asked_once_in_the_end(searched):
+    """Three seeds with all settings and without; on the way there each setting is looked at with one."""
+    world = World(by_batch)
+    tuning, written = searched(world, [DOUBLED, FUSED])
+    assert [each.guard.sameness for each in tuning.verdicts] == [Sameness.SO_FAR, Sameness.SO_FAR]
+    assert (tuning.guard.sameness, written.proof.guard) == (Sameness.SAME, "same")
+    guarded = [settings for kind, settings in world.made if kind == "guard"]
+    plans = ({}, {"scale-lr": "sqrt", "batch-size": 64}, dict(written.settings))
+    assert [guarded.count(each) for each in plans] == [3, 1, 3]
+
+
+def test_where_the_whole_plan_is_not_the_same_the_loosest_goes_step_by_step(searched):
+    """The batch of 128 is one step too far; what was taken in after it stays."""
+    tuning, written = searched(World(by_batch, astray=(128,)), [DOUBLED, AGAIN, FUSED])
+    assert written.settings == {"scale-lr": "sqrt", "batch-size": 64, "fused-optimizer": "fused"}
+    assert tuning.guard.sameness is Sameness.SAME
+    assert (tuning.verdicts[-1].setting, tuning.verdicts[-1].ruling) == (128, Ruling.DROP)
+    assert "the guard says different" in tuning.verdicts[-1].reason
+
+
+def test_without_time_for_another_answer_all_of_the_loosest_go(searched):
+    """One answer takes as long as the budget has left after the search."""
+    world, budget = World(by_batch, astray=(64, 128)), Budget(trials=13)
+    tuning, written = searched(world, [DOUBLED, AGAIN, FUSED], budget=budget)
+    assert written.settings == {"fused-optimizer": "fused"}
+    assert [each.setting for each in tuning.verdicts if each.ruling is Ruling.DROP] == [128, 64]
+    asked = [
+        settings for kind, settings in world.made if kind == "guard" and settings.get("batch-size") == 64
+    ]
+    assert len(asked) == 1  # when it was taken in
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(5, 1), (50, 1), (600, 2)])
@@ -261,7 +335,7 @@ def test_a_candidate_is_begun_only_where_all_that_follows_is_within_the_budget(s
 
 @pytest.mark.parametrize(("answer_s", "rounds"), [(1.0, 4), (20.0, 1)])
 def test_another_round_leaves_room_for_the_guard(searched, monkeypatch, answer_s, rounds):
-    monkeypatch.setattr(GuardRuns, "answer_s", answer_s)
+    monkeypatch.setattr(GuardRuns, "answer_s", lambda *_: answer_s)
     noise = random.Random(1)
     world = World(lambda _: noise.uniform(0.8, 1.2))
     searched(world, [COMPILE], budget=Budget(seconds=20))

@@ -21,11 +21,16 @@ class Ruling(StrEnum):
 
 
 class Sameness(StrEnum):
-    """Whether the same model is trained; never `same` by default."""
+    """Whether the same model is trained; never `same` by default. `same so far` is what one seed cannot deny: the plan
+    as a whole is asked in the end."""
 
     SAME = "same"
+    SO_FAR = "same so far"
     DIFFERENT = "different"
     NOT_DECIDED = "not decided"
+
+
+PASSING = (Sameness.SAME, Sameness.SO_FAR)  # for a search to go on from a plan
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import pstdev
 
 from hotlap.facts.verdict import Guarded, Sameness
 from hotlap.facts.witness import Witness
@@ -55,6 +56,21 @@ def first_difference(one: Witness, other: Witness) -> str:
     return _WHAT[3] if one.generators != other.generators else ""
 
 
+def so_far(base: Witness, plan: Witness, numerics: str) -> Guarded:
+    """One seed: what is plainly broken shows in it. Not decided where the loss lies off by more than the baseline's own
+    steps scatter: then more seeds are worth their time at once."""
+    pairs, steps = [(base, plan)], min(base.steps, plan.steps)
+    broken = _broken(pairs, numerics)
+    if broken:
+        return Guarded(Sameness.DIFFERENT, numerics, broken, steps, 1)
+    (difference,), _ = _differences(pairs)
+    later = base.losses[len(base.losses) // 2 :]
+    if not abs(difference) <= pstdev(later):
+        reason = f"with one seed the mean loss differs by {difference:+.3g}"
+        return Guarded(Sameness.NOT_DECIDED, numerics, reason, steps, 1)
+    return Guarded(Sameness.SO_FAR, numerics, "one seed shows no fault", steps, 1)
+
+
 def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Guarded:
     """Pairs of runs by seed, against the spread of the baseline's own seeds."""
     pairs = [(one, other) for one in base for other in plan if one.seed == other.seed]
@@ -62,9 +78,7 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
     if len(pairs) < LEAST_SEEDS or steps < 2:
         reason = f"{len(pairs)} seeds and {steps} steps are too few; {LEAST_SEEDS} seeds are needed"
         return Guarded(Sameness.NOT_DECIDED, numerics, reason, steps, len(pairs))
-    broken = (
-        _not_finite(pairs) or (_off_course(pairs) if numerics == "rounding" else "") or _standstill(pairs)
-    )
+    broken = _broken(pairs, numerics)
     if broken:
         return Guarded(Sameness.DIFFERENT, numerics, broken, steps, len(pairs))
     differences, levels = _differences(pairs)
@@ -82,6 +96,11 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
     return Guarded(Sameness.SAME, numerics, shown + limit, steps, len(pairs))
 
 
+def _broken(pairs: Sequence[tuple[Witness, Witness]], numerics: str) -> str:
+    """What no chance explains."""
+    return _not_finite(pairs) or (_off_course(pairs) if numerics == "rounding" else "") or _standstill(pairs)
+
+
 def _differences(pairs: Sequence[tuple[Witness, Witness]]) -> tuple[list[float], list[float]]:
     """Of the mean loss over the later half, at equal samples seen; and the baselines' own levels."""
     differences, levels = [], []
@@ -94,12 +113,14 @@ def _differences(pairs: Sequence[tuple[Witness, Witness]]) -> tuple[list[float],
 
 
 def level(witness: Witness, until: int) -> float:
-    """Mean loss over the second half of the samples up to `until`; of the steps where samples were not counted."""
+    """Mean loss over the second half of the samples up to `until`, which may all be of one large batch; of the steps
+    where samples were not counted."""
     rows = list(zip(witness.samples, witness.losses, strict=True))
-    if until > 0:
-        later = [loss for seen, loss in rows if until / 2 < seen <= until]
-    else:
+    if until <= 0:
         later = [loss for _, loss in rows[len(rows) // 2 :]]
+    else:
+        beyond = [loss for seen, loss in rows if seen > until]
+        later = [loss for seen, loss in rows if until / 2 < seen <= until] or beyond[:1]
     return sum(later) / len(later) if later else witness.losses[-1]
 
 
@@ -137,16 +158,19 @@ def _standstill(pairs: Sequence[tuple[Witness, Witness]]) -> str:
     """Updates that are lost, as fp16 does with small ones: at equal steps the parameters move much less."""
     shares = []
     for one, other in pairs:
-        if (
-            one.samples
-            and other.samples
-            and one.samples[-1] * 0.9 <= other.samples[-1] <= one.samples[-1] * 1.1
-        ):
+        if one.steps == other.steps and _as_many(one, other):
             went = _norm(_way(one, one.steps))
             shares.append(_norm(_way(other, other.steps)) / went if went else 1.0)
     if not shares or sorted(shares)[len(shares) // 2] >= STANDSTILL:
         return ""
     return f"the parameters move only {sorted(shares)[len(shares) // 2]:.0%} as far as without the plan"
+
+
+def _as_many(one: Witness, other: Witness) -> bool:
+    """Samples, about: what was fetched ahead is counted too."""
+    if not one.samples or not other.samples:
+        return False
+    return one.samples[-1] * 0.9 <= other.samples[-1] <= one.samples[-1] * 1.1
 
 
 def _way(witness: Witness, steps: int) -> list[float]:

@@ -107,8 +107,8 @@ def _bear_witness(folder: Path, wanted: str) -> None:
     from hotlap.probe import witness
     from hotlap.seams.patches import Patches
 
-    steps, seed = wanted.split(":")
-    witness.install(folder, int(steps), int(seed), Patches().wrap)
+    steps, seed, samples = map(int, wanted.split(":"))
+    witness.install(folder, witness.Wanted(steps, seed, samples), Patches().wrap)
 
 
 def _report(folder: Path, *, torch: bool) -> None:

@@ -13,7 +13,9 @@ PHASES = "HOTLAP_PHASES"  # what is measured after the window, with commas
 PLAN = "HOTLAP_PLAN"  # the plan that the children fit, as the parent has checked it
 TAPS = "HOTLAP_TAPS"  # "off": nothing is recorded, a plan is only applied
 WATCH = "HOTLAP_WATCH"  # the module whose `install(folder)` puts monitors beside the script; it lives in a layer above
-WITNESS = "HOTLAP_WITNESS"  # "steps:seed": what the first steps compute is written down, nothing is timed
+WITNESS = (
+    "HOTLAP_WITNESS"  # "steps:seed:samples": what the first steps compute is written down, nothing is timed
+)
 IMPORTS = "HOTLAP_IMPORTS"  # the file for what the job imports; its next runs may begin with that
 WARM = "HOTLAP_WARM"  # the socket of a process that imports that, and forks where the script would begin
 _SITE = Path(__file__).parent / "site"

@@ -16,7 +16,7 @@ from hotlap.facts.counting import worths
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Goal, Status, Trial
-from hotlap.facts.verdict import Verdict
+from hotlap.facts.verdict import Guarded, Verdict
 from hotlap.measure.runner import disturbed
 
 NAME = "ledger.jsonl"
@@ -31,6 +31,14 @@ class Ruled:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Answered:
+    """What the guard has said of these settings."""
+
+    settings: Mapping[str, Any]
+    guard: Guarded
+
+
 class Ledger:
     """The trials of one job in one folder. A ledger of another job is refused, never mixed in."""
 
@@ -39,6 +47,7 @@ class Ledger:
         self._key = fingerprint(job)
         self.trials: list[Trial] = []
         self.ruled: list[Ruled] = []
+        self.answered: list[Answered] = []
         self._read()
 
     @property
@@ -53,6 +62,10 @@ class Ledger:
     def rule(self, ruled: Ruled) -> None:
         self._append({"ruled": codec.to_plain(ruled)})
         self.ruled.append(ruled)
+
+    def answer(self, answered: Answered) -> None:
+        self._append({"answered": codec.to_plain(answered)})
+        self.answered.append(answered)
 
     def of(self, plan: Plan) -> list[Trial]:
         """Every finished trial of these settings; disturbed ones only where there are no others."""
@@ -104,6 +117,8 @@ class Ledger:
             raise FactError(f"{self._path} holds the trials of another job.", remedy)
         if "ruled" in body:
             self.ruled.append(codec.from_plain(Ruled, body["ruled"]))
+        elif "answered" in body:
+            self.answered.append(codec.from_plain(Answered, body["answered"]))
         else:
             self.trials.append(codec.from_plain(Trial, body))
 

@@ -109,19 +109,21 @@ class Bench:
         trial = Trial(number, Plan(schedule.plans[0]), status, time.monotonic() - started, reason=reason)
         return Screened(trial, blocks, seen)
 
-    def witness(self, name: str, plan: Plan, steps: int, seed: int) -> tuple[Witness | None, bool]:
-        """What the first steps compute under the plan; None where the job did not get so far. And whether the user
-        has interrupted it."""
+    def witness(
+        self, name: str, plan: Plan, steps: int, seed: int, samples: int = 0
+    ) -> tuple[Witness | None, bool]:
+        """What the first steps compute under the plan, or those that see so many samples; None where the job did not
+        get so far. And whether the user has interrupted it."""
         folder = self._fresh(name)
         watch = self._watch(folder, None)
         passed = pass_plan(_probe(folder), plan, options=self.options)
-        run = self._start(folder, passed, watch, witness=f"{steps}:{seed}")
+        run = self._start(folder, passed, watch, witness=f"{steps}:{seed}:{samples}")
         outcome = run.wait(self.signals)
         found = sorted(_probe(folder).glob("*.witness.json"))
         seen: Witness | None = codec.read_json(found[0], Witness) if found else None
         runfolder.remove_probe_files(folder)
         if seen is None and not outcome.interrupted and run.warm:
-            seen, interrupted = replace(self, warmth=None).witness(name, plan, steps, seed)
+            seen, interrupted = replace(self, warmth=None).witness(name, plan, steps, seed, samples)
             self._learn(seen is not None)
             return seen, interrupted
         return seen, outcome.interrupted

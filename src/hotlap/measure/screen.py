@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import linear_regression
 from typing import TypeVar
 
 from hotlap.facts.blocks import NOT_LIVE, Block, Schedule
@@ -24,7 +26,10 @@ def pairs(schedule: Schedule, blocks: Sequence[Block], seen: Timeline, counts: s
 
     One that was refused, or whose process died under it, has none.
     """
-    rates = [_rate(block, seen, counts) for block in blocks]
+    settled = [_settled(block, seen, counts) for block in blocks]
+    own = [step for block, steps in zip(blocks, settled, strict=True) if block.plan == 0 for step in steps]
+    expected = _expected(own)
+    rates = [_rate(steps, expected) for steps in settled]
     found: dict[int, list[float]] = {number: [] for number in range(1, len(schedule.plans))}
     for index, block in enumerate(blocks):
         beside = [
@@ -51,8 +56,14 @@ def refusals(blocks: Sequence[Block]) -> Mapping[int, str]:
     return {block.plan: block.refused for block in blocks if block.refused and block.refused != NOT_LIVE}
 
 
-def _rate(block: Block, seen: Timeline, counts: str) -> float | None:
-    """What is counted, a second, or steps where batches show no samples; None where too few steps were whole."""
+@dataclass(frozen=True)
+class _Step:
+    count: int  # of what is counted; 1 where batches show no samples
+    wall: int
+
+
+def _settled(block: Block, seen: Timeline, counts: str) -> list[_Step]:
+    """The whole steps of a block, without those in which the plan settles."""
     steps = seen.steps
     inside = [
         index
@@ -62,12 +73,33 @@ def _rate(block: Block, seen: Timeline, counts: str) -> float | None:
     settled = inside[math.ceil(len(inside) * _SETTLING) :]
     if counts == TOKENS:
         settled = [index for index in settled if steps.tokens[index] > 0]
-    if len(settled) < _LEAST_STEPS:
-        return None
-    elapsed = sum(steps.wall[index] for index in settled)
     column = steps.tokens if counts == TOKENS else steps.samples
-    seen_in = [column[index] for index in settled]
-    return (sum(seen_in) if min(seen_in) > 0 else len(settled)) * 1e9 / elapsed
+    are_counted = all(column[index] > 0 for index in settled)
+    return [_Step(column[index] if are_counted else 1, steps.wall[index]) for index in settled]
+
+
+def _expected(steps: Sequence[_Step]) -> Callable[[int], float]:
+    """Nanoseconds that the incumbent takes for a step of so much: a part for any step, and a part for each of what is
+    counted, by least squares. Where batches are of very different lengths, a block that has met the short ones is no
+    slower by it. One part alone where the other would be less than nothing."""
+    if not steps:
+        return float
+    counts, walls = [step.count for step in steps], [step.wall for step in steps]
+    each, any_step = sum(walls) / sum(counts), 0.0
+    if len(set(counts)) > 1:
+        slope, offset = linear_regression(counts, walls)
+        if slope <= 0:
+            each, any_step = 0.0, sum(walls) / len(walls)
+        elif offset > 0:
+            each, any_step = slope, offset
+    return lambda count: any_step + each * count
+
+
+def _rate(steps: Sequence[_Step], expected: Callable[[int], float]) -> float | None:
+    """What the incumbent would take over what was taken; None where too few steps were whole."""
+    if len(steps) < _LEAST_STEPS:
+        return None
+    return sum(expected(step.count) for step in steps) / sum(step.wall for step in steps)
 
 
 _SLACK_NS = 200_000  # between the mark that ends a step and the hook that follows it

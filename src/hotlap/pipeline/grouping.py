@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hotlap.facts.verdict import Gain, Ruling, Sameness
+from hotlap.facts.verdict import PASSING, Gain, Ruling
 from hotlap.judge.gain import all_of, beside_blocks, rule
 from hotlap.pipeline.screening import MORE_TURNS, takes_s, together
 from hotlap.propose.search import Candidate, simpler
@@ -42,7 +42,10 @@ def screen(search: Search, several: list[Candidate]) -> None:
 
 def _affordable(search: Search, several: list[Candidate]) -> bool:
     figures = search.best.figures if search.best else None
-    return figures is not None and search.fits_if_kept(takes_s(search.plan, several, search.knobs, figures))
+    if figures is None:
+        return False
+    turns_s = takes_s(search.plan, several, search.knobs, figures)
+    return search.fits_if_kept(turns_s, together(search.plan, several, search.knobs))
 
 
 def _take_turns(search: Search, several: list[Candidate]) -> None:
@@ -65,8 +68,8 @@ def _try_together(search: Search, group: list[Candidate]) -> None:
     held = search.duel(search.plan, challenger, judge=judge)
     acting = held.last is not None and all(each.knob in held.last.stood for each in group)
     better = acting and held.failed is None and judge(search.gain(held)) is Ruling.KEEP
-    guarded = search.guard.ask(challenger, held.last) if better and not search.too_large(held.last) else None
-    if guarded is None or guarded.sameness is not Sameness.SAME:
+    guarded = search.guard.look(challenger, held.last) if better and not search.too_large(held.last) else None
+    if guarded is None or guarded.sameness not in PASSING:
         search.screening.apart = True
         search.said.note("together they do not hold: one by one")
         return

@@ -10,18 +10,17 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Trial
 from hotlap.facts.verdict import Guarded, Sameness
 from hotlap.facts.witness import Witness
-from hotlap.judge.guard import LEAST_SEEDS, bitwise, close
+from hotlap.judge.guard import LEAST_SEEDS, bitwise, close, so_far
 from hotlap.measure.duel import InterruptedSearch
-from hotlap.measure.ledger import key_of
+from hotlap.measure.ledger import Answered, Ledger, key_of
 from hotlap.measure.runner import Bench
 from hotlap.ports.knob import Knob, Numerics
 
 GUARD_STEPS = 24
-SEEDS = (
-    LEAST_SEEDS,
-    5,
-    8,
-)  # until they decide: other batches scatter as other seeds do, of which three say little
+SEEDS = (LEAST_SEEDS, 5, 8, 12)
+"""Until they decide: other batches scatter as other seeds do, of which three say little. `bench/guard_power.py` prints
+how often so many decide."""
+_USUAL_SEEDS = {Numerics.ROUNDING: LEAST_SEEDS, Numerics.STATISTICAL: 8}  # that decide most plans
 _UNFINISHED = "a guard run did not finish"
 
 
@@ -33,24 +32,54 @@ class GuardRuns:
     """
 
     bench: Bench
+    ledger: Ledger
     knobs: Mapping[str, Knob]
     note: Callable[[str], None]
     fits: Callable[[float], bool] = lambda _: True
     made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
-    known: dict[str, Guarded] = field(default_factory=dict)  # by settings
     run_s: float = 0.0  # of the last run
 
-    @property
-    def answer_s(self) -> float:
-        """What an answer on another plan takes at the least; whether more seeds follow is asked then."""
-        return self._needs_s([Plan()], LEAST_SEEDS) + LEAST_SEEDS * self.run_s
+    def answer_s(self, plan: Plan) -> float:
+        """What it takes to keep a plan as far as is known: most plans of its class are decided by so many seeds."""
+        numerics = self.numerics_of(plan, None)
+        if numerics is Numerics.BITWISE:
+            return self._needs_s([plan], 1) + self._needs_s([Plan()], 1) + self.run_s
+        seeds = _USUAL_SEEDS[numerics]
+        return self._needs_s([Plan()], seeds) + seeds * self.run_s
+
+    def look(self, plan: Plan, trial: Trial | None) -> Guarded:
+        """Before a search goes on from a plan: bits decide; of what is looser one seed may show no fault. Where it
+        raises doubts, the answer is asked for at once."""
+        numerics, known = self.numerics_of(plan, trial), self._known(plan)
+        if numerics is Numerics.BITWISE or known is not None:
+            return known or self.ask(plan, trial)
+        base = self._witness(Plan(), 0)
+        other = self._witness(plan, 0, base=base) if base else None
+        if base is None or other is None:
+            return Guarded(Sameness.NOT_DECIDED, numerics.value, _UNFINISHED)
+        found = so_far(base, other, numerics.value)
+        return found if found.sameness is not Sameness.NOT_DECIDED else self.ask(plan, trial)
 
     def ask(self, plan: Plan, trial: Trial | None) -> Guarded:
-        """By the loosest class of its settings, as they turned out to be in its trial."""
+        """By the loosest class of its settings, as they turned out to be in its trial. What is decided stays so."""
+        known = self._known(plan)
+        if known is not None:
+            return known
+        found = self._judge(plan, self.numerics_of(plan, trial))
+        if found.sameness is not Sameness.NOT_DECIDED:
+            self.ledger.answer(Answered(plan.settings, found))
+        return found
+
+    def numerics_of(self, plan: Plan, trial: Trial | None) -> Numerics:
+        """The loosest class of its settings."""
+        here = trial.numerics if trial is not None else {}
+        classes = {Numerics(here.get(key, self.knobs[key].numerics)) for key in plan.settings}
+        order = (Numerics.STATISTICAL, Numerics.ROUNDING)
+        return next((each for each in order if each in classes), Numerics.BITWISE)
+
+    def _known(self, plan: Plan) -> Guarded | None:
         key = key_of(plan.settings)
-        if key not in self.known:
-            self.known[key] = self._judge(plan, self._loosest(plan, trial))
-        return self.known[key]
+        return next((each.guard for each in self.ledger.answered if key_of(each.settings) == key), None)
 
     def _judge(self, plan: Plan, numerics: Numerics) -> Guarded:
         if numerics is Numerics.BITWISE:
@@ -67,7 +96,7 @@ class GuardRuns:
             if judged is not None and not self.fits(self._needs_s([Plan(), plan], seeds)):
                 break
             base = _found(self._witness(Plan(), seed) for seed in range(seeds))
-            other = _found(self._witness(plan, seed) for seed in range(seeds)) if base else []
+            other = _found(self._witness(plan, each.seed, base=each) for each in base)
             judged = close(base, other, numerics.value) if base and other else None
             if judged is None or judged.sameness is not Sameness.NOT_DECIDED:
                 break
@@ -78,19 +107,17 @@ class GuardRuns:
         keys = [(key_of(plan.settings), seed, "") for plan in plans for seed in range(seeds)]
         return self.run_s * sum(key not in self.made for key in keys)
 
-    def _loosest(self, plan: Plan, trial: Trial | None) -> Numerics:
-        here = trial.numerics if trial is not None else {}
-        classes = {Numerics(here.get(key, self.knobs[key].numerics)) for key in plan.settings}
-        order = (Numerics.STATISTICAL, Numerics.ROUNDING)
-        return next((each for each in order if each in classes), Numerics.BITWISE)
-
-    def _witness(self, plan: Plan, seed: int, twin: str = "") -> Witness | None:
+    def _witness(
+        self, plan: Plan, seed: int, twin: str = "", *, base: Witness | None = None
+    ) -> Witness | None:
+        """Beside the `base` only what has seen as many samples is held against it: larger batches need fewer steps."""
         key = (key_of(plan.settings), seed, twin)
         if key not in self.made:
             self.note(f"guard: {GUARD_STEPS} steps, seed {seed}")
             name = f"guard-{len(self.made) + 1}"
+            samples = base.samples[-1] if base is not None and base.samples else 0
             began = time.monotonic()
-            found, interrupted = self.bench.witness(name, plan, GUARD_STEPS, seed)
+            found, interrupted = self.bench.witness(name, plan, GUARD_STEPS, seed, samples)
             self.run_s = time.monotonic() - began
             if interrupted:
                 raise InterruptedSearch

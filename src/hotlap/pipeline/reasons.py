@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hotlap.facts.trial import Status, Trial
-from hotlap.facts.verdict import Gain
+from hotlap.facts.verdict import Gain, Guarded
 from hotlap.judge.gain import LEAST
 from hotlap.measure.duel import Duel
 
@@ -19,6 +19,10 @@ def why(trial: Trial) -> str:
         trial.status, "no steady step was made"
     )
     return f"{word}: {trial.reason}"
+
+
+def the_guard_says(guarded: Guarded) -> str:
+    return f"the guard says {guarded.sameness.value}: {guarded.reason}"
 
 
 def slower(gain: Gain | None) -> str:

@@ -14,7 +14,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
-from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
+from hotlap.facts.verdict import PASSING, Gain, Guarded, Ruling, Tuning, Verdict
 from hotlap.judge.gain import (
     MOST_ROUNDS,
     ROUNDS,
@@ -27,13 +27,23 @@ from hotlap.judge.gain import (
     rule_simpler,
 )
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of, scatter_of_rounds
-from hotlap.measure.ledger import Ledger, Ruled, key_of
+from hotlap.measure.ledger import Ledger, Ruled
 from hotlap.measure.runner import Bench
 from hotlap.pipeline.concluding import conclude, write_plan_of
 from hotlap.pipeline.grouping import screen, screenable
 from hotlap.pipeline.guarding import GuardRuns
-from hotlap.pipeline.reasons import INTERRUPTED, NO_TIME, NOTHING_LEFT, SPENT, not_worth, slower, why
+from hotlap.pipeline.reasons import (
+    INTERRUPTED,
+    NO_TIME,
+    NOTHING_LEFT,
+    SPENT,
+    not_worth,
+    slower,
+    the_guard_says,
+    why,
+)
 from hotlap.pipeline.screening import Screening
+from hotlap.pipeline.settling import leave_out_what_is_idle, settle
 from hotlap.ports.knob import Knob
 from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
 
@@ -89,8 +99,8 @@ class Search:
         self.begun = (
             False  # the first candidates are tried in any case: a search that tried nothing says nothing
         )
-        self._in_a_group: set[str] = set()  # knobs that were kept together with others
-        self.guard = GuardRuns(bench, knobs, said.note, lambda seconds: self.fits(_CONCLUSION, seconds))
+        self.in_a_group: set[str] = set()  # knobs that were kept together with others
+        self.guard = GuardRuns(bench, ledger, knobs, said.note, lambda more_s: self.fits(_CONCLUSION, more_s))
         self.accepted_at = 0  # number of the last trial before the plan stood
         self.base: Figures | None = None
         self.best: Trial | None = None
@@ -104,7 +114,8 @@ class Search:
         try:
             self._begin()
             self._explore()
-            self._leave_out_what_is_idle()
+            leave_out_what_is_idle(self)
+            settle(self)
         except InterruptedSearch:
             self.ended = INTERRUPTED
         if self.base is None:
@@ -144,7 +155,7 @@ class Search:
         self.best, self.seen = trial, seen
 
     def _go_on(self, ruled: Sequence[Ruled]) -> None:
-        """What was ruled is not tried again, and what the guard has said is known."""
+        """What was ruled is not tried again."""
         if not ruled:
             return
         self.said.note(f"going on from the ledger: {len(ruled)} verdicts are known")
@@ -152,9 +163,6 @@ class Search:
         self.tried = {(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts}
         self.plan = Plan(ruled[-1].settings)
         self.accepted_at = max((trial.number for trial in self.ledger.trials), default=0)
-        for each in ruled:
-            if each.verdict.ruling is Ruling.KEEP and each.verdict.guard is not None:
-                self.guard.known[key_of(each.settings)] = each.verdict.guard
 
     def _explore(self) -> None:
         while True:
@@ -177,7 +185,7 @@ class Search:
         """What could have no runs of its own any more, with what blocks of steps have shown of it."""
         for each in found:
             shown = self.screening.gains.get(each.key)
-            self._rule(each, Ruling.DROP, shown, None, NO_TIME, live=shown is not None)
+            self.declare(each, Ruling.DROP, shown, None, NO_TIME, live=shown is not None)
 
     def _candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
@@ -208,7 +216,7 @@ class Search:
         held = self.duel(self.plan, challenger, judge=judge)
         cannot = self._cannot(candidate, held)
         if cannot:
-            self._rule(candidate, Ruling.DROP, None, None, cannot)
+            self.declare(candidate, Ruling.DROP, None, None, cannot)
             return
         challenger = _acting(challenger, candidate, held)
         gain, speed = self.gain(held), beside_blocks(self.gain(held, Goal.SPEED), shown)
@@ -216,14 +224,14 @@ class Search:
         if ruling is Ruling.KEEP and self.too_large(held.last):
             ruling, reason = Ruling.DROP, "it needs more memory than the limit"
         if ruling is Ruling.KEEP:
-            guarded = self.guard.ask(challenger, held.last)
-            if guarded.sameness is not Sameness.SAME:
-                ruling, reason = Ruling.DROP, f"the guard says {guarded.sameness.value}: {guarded.reason}"
+            guarded = self.guard.look(challenger, held.last)
+            if guarded.sameness not in PASSING:
+                ruling, reason = Ruling.DROP, the_guard_says(guarded)
         if ruling is Ruling.KEEP:
             self._accept(challenger, candidate, speed, guarded, held)
         else:
             reason = reason or (slower(speed) if self.goal is Goal.SPEED else not_worth(held, speed))
-            self._rule(candidate, Ruling.DROP, speed, guarded, reason, memory=held.memory)
+            self.declare(candidate, Ruling.DROP, speed, guarded, reason, memory=held.memory)
 
     def duel(
         self,
@@ -242,7 +250,7 @@ class Search:
             made = len(held.after)
             over = enough(made, self.gain(held)) if rounds is None else made >= rounds
             held.final = over and made <= (rounds or ROUNDS)
-            room = self.fits_if_kept(0.0) if then is None else self.fits(_ROUND + then)
+            room = self.fits_if_kept(0.0, after) if then is None else self.fits(_ROUND + then)
             known = over or judge(self.gain(held)) is not Ruling.UNDECIDED or not room
             return known and made >= least
 
@@ -274,7 +282,7 @@ class Search:
         before, after = self.best.figures if self.best else None, last.figures if last else None
         paid = break_even(before, after, self.ledger.compile_s(plan)) if before and after else None
         self.stand_on(plan, held)
-        self._rule(candidate, Ruling.KEEP, gain, guarded, "", paid=paid, memory=held.memory)
+        self.declare(candidate, Ruling.KEEP, gain, guarded, "", paid=paid, memory=held.memory)
 
     def stand_on(self, plan: Plan, held: Duel) -> None:
         """The plan is the incumbent from now on."""
@@ -287,15 +295,15 @@ class Search:
         """What blocks of steps within one process have surely shown to bring nothing."""
         self.tried[candidate.key] = candidate.promise
         reason = f"it cannot act: {cannot}" if cannot else slower(gain)
-        self._rule(candidate, Ruling.DROP, gain, None, reason, live=True)
+        self.declare(candidate, Ruling.DROP, gain, None, reason, live=True)
 
     def keep_live(self, candidate: Candidate, gain: Gain, guarded: Guarded) -> None:
         """One of several that were kept together: its own gain is what blocks of steps have shown."""
         self.tried[candidate.key] = candidate.promise
-        self._in_a_group.add(candidate.knob)
-        self._rule(candidate, Ruling.KEEP, gain, guarded, "", live=True)
+        self.in_a_group.add(candidate.knob)
+        self.declare(candidate, Ruling.KEEP, gain, guarded, "", live=True)
 
-    def _rule(
+    def declare(
         self,
         candidate: Candidate,
         ruling: Ruling,
@@ -335,32 +343,15 @@ class Search:
             if key not in led
         ]
 
-    def _leave_out_what_is_idle(self) -> None:
-        """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out, with what
-        stands beside it. The last one has just won by itself, unless it was kept in a group."""
-        for own in self.accepted():
-            key, last = list(own)[-1], list(self.plan.settings)[-1]
-            won = key == last and key not in self._in_a_group
-            if won or not self.fits_if_kept(0.0):
-                continue
-            kept = self.plan.settings.items()
-            without = Plan({each: value for each, value in kept if each not in own})
-            held = self.duel(self.plan, without, judge=rule_simpler)
-            gain = self.gain(held)
-            if held.failed is None and rule_simpler(gain) is Ruling.KEEP:
-                left = Candidate(key, self.plan.settings[key], None, None, 0.0)
-                self.plan, self.best = without, held.last
-                self._rule(left, Ruling.DROP, None, None, "the plan is as fast without it by now")
-                write_plan_of(self)
-
     # -- bounds ------------------------------------------------------------------------------------------------
 
     def _affordable(self, candidate: Candidate) -> bool:
-        return not self.begun or self.fits_if_kept(self.knobs[candidate.knob].builds_s)
+        builds_s, plan = self.knobs[candidate.knob].builds_s, composed(self.plan, candidate, self.knobs)
+        return not self.begun or self.fits_if_kept(builds_s, plan)
 
-    def fits_if_kept(self, more_s: float) -> bool:
-        """Whether these seconds, a round, and what follows where a setting is kept are within the budget."""
-        return self.fits(_ROUND + _CONCLUSION, self.guard.answer_s + more_s)
+    def fits_if_kept(self, more_s: float, plan: Plan | None = None) -> bool:
+        """Whether these seconds, a round, and what follows where the plan is kept are within the budget."""
+        return self.fits(_ROUND + _CONCLUSION, self.guard.answer_s(plan or self.plan) + more_s)
 
     def fits(self, trials: int, guard_s: float = 0.0) -> bool:
         """Whether so many trials more, and so many seconds of the guard, are within the budget."""

@@ -14,6 +14,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,28 @@ ENDING = ".witness.json"
 _WIDTH = 16  # numbers of a sketch
 _SHIFT = 7919  # a prime: seeds of a script that counts up do not meet those of another run
 _MOST_DEPTH = 8
+_LEAST_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How far a run goes: so many steps, or fewer where they have seen as many samples as are asked for; 0 asks for
+    none. Two steps are the least: a way has a beginning and an end."""
+
+    steps: int
+    seed: int = 0
+    samples: int = 0
+
+    def reached(self, steps: int, samples: int) -> bool:
+        return steps >= self.steps or (steps >= _LEAST_STEPS and 0 < self.samples <= samples)
 
 
 class Witness:
     """Of one process."""
 
-    def __init__(self, path: Path, steps: int, seed: int) -> None:
+    def __init__(self, path: Path, wanted: Wanted) -> None:
         self._path = path
-        self._wanted = steps
-        self._seed = seed
+        self._wanted = wanted
         self._losses: list[float] = []
         self._samples: list[int] = []
         self._batches: list[str] = []
@@ -77,7 +91,7 @@ class Witness:
         if made < max(self._counts.values()):
             return
         self._sketches.append(sketch(self._parameters()))
-        if made >= self._wanted:
+        if self._wanted.reached(made, self._samples[-1] if self._samples else 0):
             self.write()
             raise WindowDone(0)
 
@@ -87,7 +101,7 @@ class Witness:
 
     def write(self) -> None:
         body = {
-            "seed": self._seed,
+            "seed": self._wanted.seed,
             "losses": self._losses,
             "samples": self._samples,
             "batches": self._batches,
@@ -100,10 +114,10 @@ class Witness:
         self._path.write_text(json.dumps({"schema": 1, **body}))
 
 
-def install(folder: Path, steps: int, seed: int, wrap: Callable[..., Any]) -> None:
+def install(folder: Path, wanted: Wanted, wrap: Callable[..., Any]) -> None:
     """`wrap(owner, name, around)`; called last, so that it sees what the script itself passes and gets."""
-    witness = Witness(folder / f"{os.getpid()}{ENDING}", steps, seed)
-    _seed(seed, wrap)
+    witness = Witness(folder / f"{os.getpid()}{ENDING}", wanted)
+    _seed(wanted.seed, wrap)
     wrap(_BaseDataLoaderIter, "__next__", functools.partial(_around_next, witness))
     wrap(DataLoader, "__iter__", functools.partial(_around_iter, witness))
     wrap(torch.autograd, "backward", functools.partial(_around_backward, witness))
