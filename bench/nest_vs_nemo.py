@@ -5,9 +5,10 @@ python bench/nest_vs_nemo.py --nemo-python /path/to/python --data speech [--plan
 
 NeMo has to have a Python of its own: pip install "nemo_toolkit[core,common-only,asr-only]==3.0.0" torch==2.13.0.
 Our configs train one whole epoch a run, so that all meet the same clips: long ones cost more for each second of sound.
-NeMo, which is slower, makes `--steps` steps. `--plan` adds the fast config under a plan that `hotlap tune` wrote.
+NeMo, which is slower, makes `--steps` steps. `--plan` adds the fast config under a plan that `hotlap tune` wrote for
+it, `--naive-plan` the naive one under its own (`bench/nest_hotlap.py DATA naive --keep FILE`).
 `--store FILE` keeps the figures of every run and adds to those that it holds, so that rounds can be measured in several
-sittings. `--only a,b` leaves the others out.
+sittings. `--only a,b` leaves the others out; without NeMo among them its Python is not needed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import interleave
 from hotlap_recipes.nest.export import nemo_config
 from interleave import BENCH, PYTHON, Variant, against, host_line
@@ -25,14 +28,24 @@ from nest_alignment import config_of
 
 interleave.PATIENCE_S = 240  # NeMo's steps take seconds each
 BATCH, WORKERS, WARMUP = 8, 2, 2
+NAIVE_BATCH = 2
 TITLES = {
     "nemo": "NeMo 3.0.0, batch 8",
     "naive": "naive config, batch 2",
     "fast": "fast config, batch 8",
     "fast16": "fast config, batch 16",
     "tuned": "fast config, batch 8, tuned",
+    "found": "naive config, tuned",
 }
-RATIOS = (("nemo", "fast"), ("naive", "fast"), ("fast", "fast16"), ("fast", "tuned"), ("nemo", "naive"))
+RATIOS = (
+    ("nemo", "fast"),
+    ("naive", "fast"),
+    ("fast", "fast16"),
+    ("fast", "tuned"),
+    ("nemo", "naive"),
+    ("naive", "found"),
+    ("fast", "found"),
+)
 ROWS = (
     ("sound_per_s", "s of sound/s", "{:.2f}"),
     ("clips_per_s", "clips/s", "{:.2f}"),
@@ -78,14 +91,21 @@ def variants(options: argparse.Namespace, folder: Path, seed: int) -> list[Varia
     nemo = [options.nemo_python, str(BENCH / "nest_nemo.py"), "train", str(folder / "nemo.json")]
     found = [
         Variant("nemo", nemo),
-        ours("naive", "nest_fast-conformer", [], clips // 2 - WARMUP),
+        ours("naive", "nest_fast-conformer", [], clips // NAIVE_BATCH - WARMUP),
         ours("fast", name, [f"model.train_ds.batch_size={BATCH}", *workers], clips // BATCH - WARMUP),
         ours("fast16", name, [f"model.train_ds.batch_size={2 * BATCH}", *workers], clips // 16 - WARMUP),
     ]
     if options.plan:
-        plan = ["-m", "hotlap", "run", "--plan", str(options.plan.resolve())]
-        found.append(ours("tuned", name, workers, clips // BATCH - WARMUP, *plan))
+        found.append(ours("tuned", name, workers, clips // BATCH - WARMUP, *_under(options.plan)))
+    if options.naive_plan:
+        settings = yaml.safe_load(options.naive_plan.read_text(encoding="utf-8"))["settings"]
+        steps = clips // settings.get("batch-size", NAIVE_BATCH) - WARMUP
+        found.append(ours("found", "nest_fast-conformer", [], steps, *_under(options.naive_plan)))
     return [each for each in found if not options.only or each.name in options.only.split(",")]
+
+
+def _under(plan: Path) -> list[str]:
+    return ["-m", "hotlap", "run", "--plan", str(plan.resolve())]
 
 
 def count(manifest: Path, config: Any) -> int:
@@ -127,16 +147,19 @@ def table(figures: dict[str, list[dict[str, float]]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--nemo-python", required=True)
+    parser.add_argument("--nemo-python", default="")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--size", default="small")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--plan", type=Path)
+    parser.add_argument("--naive-plan", type=Path)
     parser.add_argument("--store", type=Path)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
+    if not options.nemo_python and "nemo" in (options.only or "nemo").split(","):
+        parser.error("NeMo's Python is missing: --nemo-python PATH, or leave NeMo out with --only")
     print(host_line())
     figures: dict[str, list[dict[str, float]]] = {}
     if options.store and options.store.exists():

@@ -11,7 +11,8 @@ from hotlap.facts.verdict import Gain, Ruling
 from hotlap.stats.compare import Ratio, Scatter, ratio, repeated, trimmed
 
 LEAST = 0.03  # a winner must beat the incumbent by this: less is not worth a setting more
-ROUNDS, MOST_ROUNDS = 4, 8  # of a duel; the latter where a gain seems to be worth it and is not sure yet
+BEHIND, ROUNDS, MOST_ROUNDS = 2, 4, 8
+"""Of a duel: where the challenger is behind, as a rule, and where a gain seems to be worth it and is not sure yet."""
 LOOKING = 0.99  # confidence while more trials may follow: who looks often is fooled more often
 DONE = 0.95
 
@@ -50,9 +51,12 @@ def rule(gain: Gain | None, least: float = LEAST) -> Ruling:
     return Ruling.DROP if gain.interval.high < least else Ruling.UNDECIDED
 
 
-def enough(rounds: int, gain: Gain | None) -> bool:
-    """Whether so many rounds have told what a duel can tell at a reasonable price. Those beyond the usual number are
-    looked at by the closer bounds to the end: they are made because of what was seen."""
+def enough(rounds: int, gain: Gain | None, par: float = 0.0) -> bool:
+    """Whether so many rounds have told what a duel can tell at a reasonable price. Who is behind `par` after two of them
+    has lost: most settings bring nothing, and what they would take is what others need. Rounds beyond the usual number
+    are looked at by the closer bounds to the end: they are made because of what was seen."""
+    if gain is not None and gain.value < par:
+        return rounds >= BEHIND
     return rounds >= (MOST_ROUNDS if gain is not None and gain.value >= LEAST else ROUNDS)
 
 
