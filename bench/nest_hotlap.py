@@ -2,7 +2,7 @@
 
 python -m hotlap_recipes.nest.make_data --out speech
 python bench/nest_hotlap.py speech profile    causes of the naive config, small and tiny
-python bench/nest_hotlap.py speech naive      tune on the naive config, 20 minutes
+python bench/nest_hotlap.py speech naive      tune on the naive config, 30 minutes
 python bench/nest_hotlap.py speech fast       tune on the fast config, 12 minutes
 python bench/nest_hotlap.py speech settings   what settings chosen by hand bring to the naive config, 6 minutes
 python bench/nest_hotlap.py speech code       what the fast config loses without its model's code, 5 minutes
@@ -40,7 +40,7 @@ SEARCH, FRAMES = "model.quantizer.search=distance", "model.loss.frames=all"
 NAIVE_CODE = ((SEARCH,), (FRAMES,), (SEARCH, FRAMES))
 ASKED = {
     "profile": [(("profile", "--steps", "60"), TRAIN, size) for size in ("small", "tiny")],
-    "naive": [(("tune", "--budget", "20m", "--allow", "rounding,statistical"), TRAIN, "small")],
+    "naive": [(("tune", "--budget", "30m", "--allow", "rounding,statistical"), TRAIN, "small")],
     "fast": [(("tune", "--budget", "12m", "--keep-batch", "--allow", "rounding,statistical"), FAST, "small")],
     "settings": [(("compare", "--budget", "6m", "none", "by_hand.yaml", "--"), TRAIN, "small")],
     "code": [(("compare", "--budget", "5m", "--"), FAST, "small")],

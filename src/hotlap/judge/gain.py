@@ -52,9 +52,9 @@ def rule(gain: Gain | None, least: float = LEAST) -> Ruling:
 
 
 def enough(rounds: int, gain: Gain | None, par: float = 0.0) -> bool:
-    """Whether so many rounds have told what a duel can tell at a reasonable price. Who is behind `par` after two of them
-    has lost: most settings bring nothing, and what they would take is what others need. Rounds beyond the usual number
-    are looked at by the closer bounds to the end: they are made because of what was seen."""
+    """Whether so many rounds have told what a duel can tell at a reasonable price. Who is behind `par` after two of
+    them has lost: most settings bring nothing, and what they would take is what others need. Rounds beyond the usual
+    number are looked at by the closer bounds to the end: they are made because of what was seen."""
     if gain is not None and gain.value < par:
         return rounds >= BEHIND
     return rounds >= (MOST_ROUNDS if gain is not None and gain.value >= LEAST else ROUNDS)

@@ -16,6 +16,7 @@ from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
 from hotlap.facts.verdict import PASSING, Gain, Guarded, Ruling, Tuning, Verdict
 from hotlap.judge.gain import (
+    LEAST,
     MOST_ROUNDS,
     ROUNDS,
     beside_blocks,
@@ -44,8 +45,9 @@ from hotlap.pipeline.reasons import (
 )
 from hotlap.pipeline.screening import Screening
 from hotlap.pipeline.settling import leave_out_what_is_idle, settle
+from hotlap.pipeline.tried import Tried
 from hotlap.ports.knob import Knob
-from hotlap.propose.search import Candidate, Key, Wish, candidates, composed, simpler
+from hotlap.propose.search import Candidate, Wish, candidates, composed, simpler
 
 _SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
 # After the first window: which operators there are decides what knobs have to offer, and what a step takes whose input
@@ -93,7 +95,7 @@ class Search:
         self.started = time.monotonic()
         self.verdicts: list[Verdict] = []
         self.plan = Plan()
-        self.tried: dict[Key, float] = {}  # what each promised when it was tried
+        self.tried = Tried()
         self.screening = Screening()
         self.duels: list[Duel] = []  # how much rounds scatter is told by all of them
         self.begun = (
@@ -160,7 +162,7 @@ class Search:
             return
         self.said.note(f"going on from the ledger: {len(ruled)} verdicts are known")
         self.verdicts = [each.verdict for each in ruled]
-        self.tried = {(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts}
+        self.tried.recall({(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts})
         self.plan = Plan(ruled[-1].settings)
         self.accepted_at = max((trial.number for trial in self.ledger.trials), default=0)
 
@@ -183,14 +185,15 @@ class Search:
 
     def _tell_what_is_left(self, found: Sequence[Candidate]) -> None:
         """What could have no runs of its own any more, with what blocks of steps have shown of it."""
-        for each in found:
+        for each in (one for one in found if not self.tried.has_met(one)):
             shown = self.screening.gains.get(each.key)
             self.declare(each, Ruling.DROP, shown, None, NO_TIME, live=shown is not None)
 
     def _candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
-        found = candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, self.tried)
-        return sorted(found, key=lambda each: -self._promise(each))
+        known = self.tried.promises
+        found = candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, known)
+        return sorted(found, key=lambda each: (self.tried.has_met(each), -self._promise(each)))
 
     def _promise(self, candidate: Candidate) -> float:
         """What blocks of steps have shown, or what was predicted; of a further step of a knob that nobody predicted, no
@@ -205,15 +208,15 @@ class Search:
     # -- one candidate -----------------------------------------------------------------------------------------
 
     def try_one(self, candidate: Candidate) -> None:
-        self.tried[candidate.key] = candidate.promise
+        self.tried.begin(candidate)
         challenger = composed(self.plan, candidate, self.knobs)
-        judged = rule_simpler if simpler(candidate, self.plan, self.knobs) else rule
+        judged, par = (rule_simpler, -LEAST) if simpler(candidate, self.plan, self.knobs) else (rule, 0.0)
         shown = self.screening.gains.get(candidate.key) if self.goal is Goal.SPEED else None
 
         def judge(measured: Gain | None) -> Ruling:
             return judged(beside_blocks(measured, shown))
 
-        held = self.duel(self.plan, challenger, judge=judge)
+        held = self.duel(self.plan, challenger, judge=judge, par=par)
         cannot = self._cannot(candidate, held)
         if cannot:
             self.declare(candidate, Ruling.DROP, None, None, cannot)
@@ -230,6 +233,8 @@ class Search:
         if ruling is Ruling.KEEP:
             self._accept(challenger, candidate, speed, guarded, held)
         else:
+            if not reason:
+                self.tried.miss(candidate, speed)
             reason = reason or (slower(speed) if self.goal is Goal.SPEED else not_worth(held, speed))
             self.declare(candidate, Ruling.DROP, speed, guarded, reason, memory=held.memory)
 
@@ -242,13 +247,14 @@ class Search:
         judge: Callable[[Gain | None], Ruling] = rule,
         least: int = 1,
         then: int | None = None,
+        par: float = 0.0,
     ) -> Duel:
         """`least` rounds in any case, and no more than leave room for the trials that come `then`, or for the guard and
         the proof of what is kept. Where no number is given, as many as the gain seems to be worth."""
 
         def decided(held: Duel) -> bool:
             made = len(held.after)
-            over = enough(made, self.gain(held)) if rounds is None else made >= rounds
+            over = enough(made, self.gain(held), par) if rounds is None else made >= rounds
             held.final = over and made <= (rounds or ROUNDS)
             room = self.fits_if_kept(0.0, after) if then is None else self.fits(_ROUND + then)
             known = over or judge(self.gain(held)) is not Ruling.UNDECIDED or not room
@@ -288,18 +294,21 @@ class Search:
         """The plan is the incumbent from now on."""
         self.plan, self.best, self.seen = plan, held.last, _with_operators(held.seen, self.seen)
         self.accepted_at = max(trial.number for trial in self.ledger.trials)
+        self.tried.advance(self.gain(held, Goal.SPEED))
         self.screening.forget()
         write_plan_of(self)
 
     def drop_live(self, candidate: Candidate, gain: Gain | None, cannot: str) -> None:
         """What blocks of steps within one process have surely shown to bring nothing."""
-        self.tried[candidate.key] = candidate.promise
+        self.tried.begin(candidate)
+        if not cannot:
+            self.tried.miss(candidate, gain)
         reason = f"it cannot act: {cannot}" if cannot else slower(gain)
         self.declare(candidate, Ruling.DROP, gain, None, reason, live=True)
 
     def keep_live(self, candidate: Candidate, gain: Gain, guarded: Guarded) -> None:
         """One of several that were kept together: its own gain is what blocks of steps have shown."""
-        self.tried[candidate.key] = candidate.promise
+        self.tried.begin(candidate)
         self.in_a_group.add(candidate.knob)
         self.declare(candidate, Ruling.KEEP, gain, guarded, "", live=True)
 

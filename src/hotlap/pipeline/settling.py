@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hotlap.facts.plan import Plan
 from hotlap.facts.verdict import Ruling, Sameness
-from hotlap.judge.gain import rule_simpler
+from hotlap.judge.gain import LEAST, rule_simpler
 from hotlap.pipeline.concluding import write_plan_of
 from hotlap.pipeline.reasons import the_guard_says
 from hotlap.ports.knob import Numerics
@@ -30,7 +30,7 @@ def leave_out_what_is_idle(search: Search) -> None:
             continue
         kept = search.plan.settings.items()
         without = Plan({each: value for each, value in kept if each not in own})
-        held = search.duel(search.plan, without, judge=rule_simpler)
+        held = search.duel(search.plan, without, judge=rule_simpler, par=-LEAST)
         if held.failed is None and rule_simpler(search.gain(held)) is Ruling.KEEP:
             left = Candidate(key, search.plan.settings[key], None, None, 0.0)
             search.plan, search.best = without, held.last
