@@ -2,7 +2,7 @@
 
 usage: python bench/guard_power.py [--plans 3000]
 Runs scatter from seed to seed, and those of the plan draw other batches, so that the same seed pairs nothing. Three
-seeds, then five, then eight, as `tune` asks for them.
+seeds, then five, eight and twelve, as `tune` asks for them.
 """
 
 from __future__ import annotations

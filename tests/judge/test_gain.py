@@ -12,6 +12,7 @@ from hotlap.judge.gain import (
     beats,
     beside_blocks,
     break_even,
+    enough,
     gain_of,
     gain_of_rounds,
     rule,
@@ -124,6 +125,15 @@ def test_a_warm_cache_does_not_shorten_what_compiling_takes():
 )
 def test_a_gain_that_is_shown_is_known_closely(gain, expected):
     assert rule_closely(gain) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "par", "rounds"),
+    [(None, 0.0, 4), (-0.01, 0.0, 2), (0.01, 0.0, 4), (0.05, 0.0, 8), (-0.01, -0.03, 4), (-0.05, -0.03, 2)],
+)
+def test_a_duel_goes_on_as_long_as_it_may_be_worth_it(value, par, rounds):
+    gain = None if value is None else Gain(value, Interval(value - 0.1, value + 0.1))
+    assert next(made for made in range(1, 10) if enough(made, gain, par)) == rounds
 
 
 def test_rounds_that_agree_tell_more_than_runs_that_do_not():

@@ -130,9 +130,24 @@ def test_fewer_steps_of_a_larger_batch_are_no_standstill():
     assert "move only" not in close(seeds(), larger, "statistical").reason
 
 
-def test_of_a_batch_that_is_larger_than_all_that_was_seen_the_first_counts():
-    """Its later steps have seen more samples than the script's own runs."""
-    assert level(witness(batch=1000), until=160) == witness(batch=1000).losses[0]
+def test_one_seed_of_a_script_whose_own_losses_are_not_finite_decides_nothing():
+    broken = replace(witness(), losses=(*witness().losses[:-1], math.nan))
+    assert so_far(broken, witness(), "rounding").sameness is Sameness.NOT_DECIDED
+
+
+@pytest.mark.parametrize(("batch", "decided"), [(80, True), (96, False), (1000, False)])
+def test_a_batch_that_holds_all_that_is_compared_decides_nothing(batch, decided):
+    """The script has seen 160 samples: of larger batches only the loss before the first step could be compared."""
+    found = close(seeds(), [witness(seed, batch=batch) for seed in range(3)], "statistical")
+    assert ("as many samples as 20 steps" not in found.reason) is decided
+    assert decided or found.sameness is Sameness.NOT_DECIDED
+    if not decided:
+        assert so_far(witness(), witness(batch=batch), "statistical").sameness is Sameness.NOT_DECIDED
+
+
+def test_updates_that_are_lost_show_in_a_run_that_ended_sooner():
+    found = close(seeds(), seeds(way=0.1, steps=STEPS - 1), "statistical")
+    assert "move only" in found.reason
 
 
 def test_too_few_seeds_decide_nothing():

@@ -72,6 +72,17 @@ def test_the_guard_sees_what_real_runs_compute(bench):
         assert found.reason.startswith(what)
 
 
+def test_a_run_of_the_guard_ends_when_it_has_seen_enough_samples_but_not_too_soon(bench):
+    """16 of them in a step; a larger batch has as many in 6 steps, and a rate that is too high for it needs some."""
+    mine = bench("small.py")
+    ran = [
+        mine.witness("w1", Plan(), 24, 0, samples=300),
+        mine.witness("w2", Plan({"batch-size": 64}), 24, 0, 384),
+    ]
+    assert [found.steps for found, _ in ran] == [19, 12]
+    assert ran[1][0].samples[-1] == 12 * 64
+
+
 @pytest.mark.parametrize("kind", ["seeded", "generator"])
 def test_another_seed_trains_another_model_also_where_the_script_seeds(bench, kind):
     """Or has generators of its own, for its rows and for their order."""

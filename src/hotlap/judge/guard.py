@@ -65,7 +65,8 @@ def so_far(base: Witness, plan: Witness, numerics: str) -> Guarded:
         return Guarded(Sameness.DIFFERENT, numerics, broken, steps, 1)
     (difference,), _ = _differences(pairs)
     later = base.losses[len(base.losses) // 2 :]
-    if not abs(difference) <= pstdev(later):
+    known = all(map(math.isfinite, (difference, *later))) and not _untrained(pairs)
+    if not known or abs(difference) > pstdev(later):
         reason = f"with one seed the mean loss differs by {difference:+.3g}"
         return Guarded(Sameness.NOT_DECIDED, numerics, reason, steps, 1)
     return Guarded(Sameness.SO_FAR, numerics, "one seed shows no fault", steps, 1)
@@ -81,6 +82,9 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
     broken = _broken(pairs, numerics)
     if broken:
         return Guarded(Sameness.DIFFERENT, numerics, broken, steps, len(pairs))
+    untrained = _untrained(pairs)
+    if untrained:
+        return Guarded(Sameness.NOT_DECIDED, numerics, untrained, steps, len(pairs))
     differences, levels = _differences(pairs)
     margin = chance(levels)
     found = equivalence(differences, margin)
@@ -101,11 +105,25 @@ def _broken(pairs: Sequence[tuple[Witness, Witness]], numerics: str) -> str:
     return _not_finite(pairs) or (_off_course(pairs) if numerics == "rounding" else "") or _standstill(pairs)
 
 
+def _untrained(pairs: Sequence[tuple[Witness, Witness]]) -> str:
+    """Where the plan's first batch holds all that is compared, its loss is of a model that nothing has trained."""
+    for one, other in pairs:
+        until = _until(one, other)
+        if until > 0 and sum(seen <= until for seen in other.samples) < 2:
+            return f"a batch of the plan holds as many samples as {one.steps} steps of the script"
+    return ""
+
+
+def _until(one: Witness, other: Witness) -> int:
+    """Samples that both have seen; 0 where they were not counted."""
+    return min(one.samples[-1], other.samples[-1]) if one.samples and other.samples else 0
+
+
 def _differences(pairs: Sequence[tuple[Witness, Witness]]) -> tuple[list[float], list[float]]:
     """Of the mean loss over the later half, at equal samples seen; and the baselines' own levels."""
     differences, levels = [], []
     for one, other in pairs:
-        until = min(one.samples[-1], other.samples[-1]) if one.samples and other.samples else 0
+        until = _until(one, other)
         mine, theirs = level(one, until), level(other, until)
         differences.append(theirs - mine)
         levels.append(mine)
@@ -113,14 +131,12 @@ def _differences(pairs: Sequence[tuple[Witness, Witness]]) -> tuple[list[float],
 
 
 def level(witness: Witness, until: int) -> float:
-    """Mean loss over the second half of the samples up to `until`, which may all be of one large batch; of the steps
-    where samples were not counted."""
+    """Mean loss over the second half of the samples up to `until`; of the steps where samples were not counted."""
     rows = list(zip(witness.samples, witness.losses, strict=True))
-    if until <= 0:
-        later = [loss for _, loss in rows[len(rows) // 2 :]]
+    if until > 0:
+        later = [loss for seen, loss in rows if until / 2 < seen <= until]
     else:
-        beyond = [loss for seen, loss in rows if seen > until]
-        later = [loss for seen, loss in rows if until / 2 < seen <= until] or beyond[:1]
+        later = [loss for _, loss in rows[len(rows) // 2 :]]
     return sum(later) / len(later) if later else witness.losses[-1]
 
 
@@ -158,19 +174,21 @@ def _standstill(pairs: Sequence[tuple[Witness, Witness]]) -> str:
     """Updates that are lost, as fp16 does with small ones: at equal steps the parameters move much less."""
     shares = []
     for one, other in pairs:
-        if one.steps == other.steps and _as_many(one, other):
-            went = _norm(_way(one, one.steps))
-            shares.append(_norm(_way(other, other.steps)) / went if went else 1.0)
+        if _as_many(one, other):
+            count = min(one.steps, other.steps)
+            went = _norm(_way(one, count))
+            shares.append(_norm(_way(other, count)) / went if went else 1.0)
     if not shares or sorted(shares)[len(shares) // 2] >= STANDSTILL:
         return ""
     return f"the parameters move only {sorted(shares)[len(shares) // 2]:.0%} as far as without the plan"
 
 
 def _as_many(one: Witness, other: Witness) -> bool:
-    """Samples, about: what was fetched ahead is counted too."""
+    """Samples a step, about: what was fetched ahead is counted too."""
     if not one.samples or not other.samples:
         return False
-    return one.samples[-1] * 0.9 <= other.samples[-1] <= one.samples[-1] * 1.1
+    mine, theirs = one.samples[-1] / one.steps, other.samples[-1] / other.steps
+    return 0.9 * mine <= theirs <= 1.1 * mine
 
 
 def _way(witness: Witness, steps: int) -> list[float]:

@@ -26,7 +26,7 @@ def pairs(schedule: Schedule, blocks: Sequence[Block], seen: Timeline, counts: s
 
     One that was refused, or whose process died under it, has none.
     """
-    settled = [_settled(block, seen, counts) for block in blocks]
+    settled = _settled(blocks, seen, counts)
     own = [step for block, steps in zip(blocks, settled, strict=True) if block.plan == 0 for step in steps]
     expected = _expected(own)
     rates = [_rate(steps, expected) for steps in settled]
@@ -62,20 +62,26 @@ class _Step:
     wall: int
 
 
-def _settled(block: Block, seen: Timeline, counts: str) -> list[_Step]:
-    """The whole steps of a block, without those in which the plan settles."""
+def _settled(blocks: Sequence[Block], seen: Timeline, counts: str) -> list[list[_Step]]:
+    """The whole steps of each block, without those in which its plan settles."""
     steps = seen.steps
+    column = steps.tokens if counts == TOKENS else steps.samples
+    found = [_inside(block, seen) for block in blocks]
+    if counts == TOKENS:
+        found = [[index for index in each if column[index] > 0] for each in found]
+    are_counted = all(column[index] > 0 for each in found for index in each)
+    return [
+        [_Step(column[index] if are_counted else 1, steps.wall[index]) for index in each] for each in found
+    ]
+
+
+def _inside(block: Block, seen: Timeline) -> list[int]:
     inside = [
         index
-        for index, (start, wall) in enumerate(zip(steps.start, steps.wall, strict=True))
+        for index, (start, wall) in enumerate(zip(seen.steps.start, seen.steps.wall, strict=True))
         if start >= block.begin - _SLACK_NS and start + wall <= block.end + _SLACK_NS
     ]
-    settled = inside[math.ceil(len(inside) * _SETTLING) :]
-    if counts == TOKENS:
-        settled = [index for index in settled if steps.tokens[index] > 0]
-    column = steps.tokens if counts == TOKENS else steps.samples
-    are_counted = all(column[index] > 0 for index in settled)
-    return [_Step(column[index] if are_counted else 1, steps.wall[index]) for index in settled]
+    return inside[math.ceil(len(inside) * _SETTLING) :]
 
 
 def _expected(steps: Sequence[_Step]) -> Callable[[int], float]:

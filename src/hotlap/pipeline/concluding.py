@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TUNING = "tuning.json"
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
+CONCLUSION = 2 * _LEAST_ROUNDS  # trials that the proof of a plan takes
 
 
 def conclude(search: Search) -> Tuning:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hotlap.facts.verdict import PASSING, Gain, Ruling
+from hotlap.facts.verdict import PASSING, Ruling
 from hotlap.judge.gain import all_of, beside_blocks, rule
 from hotlap.pipeline.screening import MORE_TURNS, takes_s, together
 from hotlap.propose.search import Candidate, simpler
@@ -61,13 +61,10 @@ def _try_together(search: Search, group: list[Candidate]) -> None:
     """One plan with all of them meets the incumbent in fresh processes. Where it does not hold, each is tried alone."""
     challenger = together(search.plan, group, search.knobs)
     gains = [search.screening.gains[each.key] for each in group]
-
-    def judge(measured: Gain | None) -> Ruling:
-        return rule(beside_blocks(measured, all_of(gains)))
-
-    held = search.duel(search.plan, challenger, judge=judge)
+    shown = all_of(gains)
+    held = search.duel(search.plan, challenger, shown=shown)
     acting = held.last is not None and all(each.knob in held.last.stood for each in group)
-    better = acting and held.failed is None and judge(search.gain(held)) is Ruling.KEEP
+    better = acting and held.failed is None and rule(beside_blocks(search.gain(held), shown)) is Ruling.KEEP
     guarded = search.guard.look(challenger, held.last) if better and not search.too_large(held.last) else None
     if guarded is None or guarded.sameness not in PASSING:
         search.screening.apart = True

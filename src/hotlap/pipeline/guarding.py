@@ -37,11 +37,14 @@ class GuardRuns:
     note: Callable[[str], None]
     fits: Callable[[float], bool] = lambda _: True
     made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
-    run_s: float = 0.0  # of the last run
+    run_s: float = 0.0  # of the longest run
 
-    def answer_s(self, plan: Plan) -> float:
-        """What it takes to keep a plan as far as is known: most plans of its class are decided by so many seeds."""
-        numerics = self.numerics_of(plan, None)
+    def answer_s(self, plan: Plan, trial: Trial | None) -> float:
+        """What the answer on a plan takes that is not known yet, as far as can be told: most plans of its class are
+        decided by so many seeds."""
+        if self.known(plan) is not None:
+            return 0.0
+        numerics = self.numerics_of(plan, trial)
         if numerics is Numerics.BITWISE:
             return self._needs_s([plan], 1) + self._needs_s([Plan()], 1) + self.run_s
         seeds = _USUAL_SEEDS[numerics]
@@ -50,7 +53,7 @@ class GuardRuns:
     def look(self, plan: Plan, trial: Trial | None) -> Guarded:
         """Before a search goes on from a plan: bits decide; of what is looser one seed may show no fault. Where it
         raises doubts, the answer is asked for at once."""
-        numerics, known = self.numerics_of(plan, trial), self._known(plan)
+        numerics, known = self.numerics_of(plan, trial), self.known(plan)
         if numerics is Numerics.BITWISE or known is not None:
             return known or self.ask(plan, trial)
         base = self._witness(Plan(), 0)
@@ -62,7 +65,7 @@ class GuardRuns:
 
     def ask(self, plan: Plan, trial: Trial | None) -> Guarded:
         """By the loosest class of its settings, as they turned out to be in its trial. What is decided stays so."""
-        known = self._known(plan)
+        known = self.known(plan)
         if known is not None:
             return known
         found = self._judge(plan, self.numerics_of(plan, trial))
@@ -77,7 +80,8 @@ class GuardRuns:
         order = (Numerics.STATISTICAL, Numerics.ROUNDING)
         return next((each for each in order if each in classes), Numerics.BITWISE)
 
-    def _known(self, plan: Plan) -> Guarded | None:
+    def known(self, plan: Plan) -> Guarded | None:
+        """What it has said for sure, in an earlier search too."""
         key = key_of(plan.settings)
         return next((each.guard for each in self.ledger.answered if key_of(each.settings) == key), None)
 
@@ -118,7 +122,7 @@ class GuardRuns:
             samples = base.samples[-1] if base is not None and base.samples else 0
             began = time.monotonic()
             found, interrupted = self.bench.witness(name, plan, GUARD_STEPS, seed, samples)
-            self.run_s = time.monotonic() - began
+            self.run_s = max(self.run_s, time.monotonic() - began)
             if interrupted:
                 raise InterruptedSearch
             self.made[key] = found

@@ -25,13 +25,18 @@ def the_guard_says(guarded: Guarded) -> str:
     return f"the guard says {guarded.sameness.value}: {guarded.reason}"
 
 
+def of_the_whole(guarded: Guarded) -> str:
+    return f"of the whole plan {the_guard_says(guarded)}"
+
+
 def slower(gain: Gain | None) -> str:
     if gain is None:
         return "it was not measured often enough"
     if gain.interval.high < 0:
         return "it is slower"
-    low = gain.interval.high < LEAST
-    return f"it brings less than {LEAST * 100:.0f} %" if low else "the gain cannot be told from noise"
+    if gain.interval.high < LEAST:
+        return f"it brings less than {LEAST * 100:.0f} %"
+    return "the gain cannot be told from noise" if gain.value > 0 else "it is no faster"
 
 
 def not_worth(held: Duel, speed: Gain | None) -> str:

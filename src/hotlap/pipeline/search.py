@@ -30,7 +30,7 @@ from hotlap.judge.gain import (
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of, scatter_of_rounds
 from hotlap.measure.ledger import Ledger, Ruled
 from hotlap.measure.runner import Bench
-from hotlap.pipeline.concluding import conclude, write_plan_of
+from hotlap.pipeline.concluding import CONCLUSION, conclude, write_plan_of
 from hotlap.pipeline.grouping import screen, screenable
 from hotlap.pipeline.guarding import GuardRuns
 from hotlap.pipeline.reasons import (
@@ -57,7 +57,6 @@ _PHASES = ("ops", "free")
 # that where the budget would have had them tried.
 _THOROUGH_PHASES, _THOROUGH_FROM_S = ("ops", "ceiling"), 240.0
 _ROUND = 2  # trials of a duel at the least
-_CONCLUSION = 4  # trials that the proof of a plan takes
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,9 @@ class Search:
             False  # the first candidates are tried in any case: a search that tried nothing says nothing
         )
         self.in_a_group: set[str] = set()  # knobs that were kept together with others
-        self.guard = GuardRuns(bench, ledger, knobs, said.note, lambda more_s: self.fits(_CONCLUSION, more_s))
+        self.guard = GuardRuns(
+            bench, ledger, knobs, said.note, lambda more_s: self.in_time(CONCLUSION, more_s)
+        )
         self.accepted_at = 0  # number of the last trial before the plan stood
         self.base: Figures | None = None
         self.best: Trial | None = None
@@ -162,7 +163,7 @@ class Search:
             return
         self.said.note(f"going on from the ledger: {len(ruled)} verdicts are known")
         self.verdicts = [each.verdict for each in ruled]
-        self.tried.recall({(each.knob, str(each.setting)): each.predicted or 1.0 for each in self.verdicts})
+        self.tried.recall(self.verdicts)
         self.plan = Plan(ruled[-1].settings)
         self.accepted_at = max((trial.number for trial in self.ledger.trials), default=0)
 
@@ -185,7 +186,7 @@ class Search:
 
     def _tell_what_is_left(self, found: Sequence[Candidate]) -> None:
         """What could have no runs of its own any more, with what blocks of steps have shown of it."""
-        for each in (one for one in found if not self.tried.has_met(one)):
+        for each in (one for one in found if not self.tried.has_missed(one.key)):
             shown = self.screening.gains.get(each.key)
             self.declare(each, Ruling.DROP, shown, None, NO_TIME, live=shown is not None)
 
@@ -193,7 +194,7 @@ class Search:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
         known = self.tried.promises
         found = candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, known)
-        return sorted(found, key=lambda each: (self.tried.has_met(each), -self._promise(each)))
+        return sorted(found, key=lambda each: (self.tried.has_missed(each.key), -self._promise(each)))
 
     def _promise(self, candidate: Candidate) -> float:
         """What blocks of steps have shown, or what was predicted; of a further step of a knob that nobody predicted, no
@@ -208,21 +209,17 @@ class Search:
     # -- one candidate -----------------------------------------------------------------------------------------
 
     def try_one(self, candidate: Candidate) -> None:
-        self.tried.begin(candidate)
+        self.tried.begin(candidate.key, candidate.promise)
         challenger = composed(self.plan, candidate, self.knobs)
-        judged, par = (rule_simpler, -LEAST) if simpler(candidate, self.plan, self.knobs) else (rule, 0.0)
+        judge, par = (rule_simpler, -LEAST) if simpler(candidate, self.plan, self.knobs) else (rule, 0.0)
         shown = self.screening.gains.get(candidate.key) if self.goal is Goal.SPEED else None
-
-        def judge(measured: Gain | None) -> Ruling:
-            return judged(beside_blocks(measured, shown))
-
-        held = self.duel(self.plan, challenger, judge=judge, par=par)
+        held = self.duel(self.plan, challenger, judge=judge, par=par, shown=shown)
         cannot = self._cannot(candidate, held)
         if cannot:
             self.declare(candidate, Ruling.DROP, None, None, cannot)
             return
         challenger = _acting(challenger, candidate, held)
-        gain, speed = self.gain(held), beside_blocks(self.gain(held, Goal.SPEED), shown)
+        gain, speed = (beside_blocks(self.gain(held, goal), shown) for goal in (self.goal, Goal.SPEED))
         ruling, reason, guarded = judge(gain), "", None
         if ruling is Ruling.KEEP and self.too_large(held.last):
             ruling, reason = Ruling.DROP, "it needs more memory than the limit"
@@ -234,7 +231,7 @@ class Search:
             self._accept(challenger, candidate, speed, guarded, held)
         else:
             if not reason:
-                self.tried.miss(candidate, speed)
+                self.tried.miss(candidate.key, gain)
             reason = reason or (slower(speed) if self.goal is Goal.SPEED else not_worth(held, speed))
             self.declare(candidate, Ruling.DROP, speed, guarded, reason, memory=held.memory)
 
@@ -248,17 +245,20 @@ class Search:
         least: int = 1,
         then: int | None = None,
         par: float = 0.0,
+        shown: Gain | None = None,
     ) -> Duel:
         """`least` rounds in any case, and no more than leave room for the trials that come `then`, or for the guard and
-        the proof of what is kept. Where no number is given, as many as the gain seems to be worth."""
+        the proof of what is kept. Where no number is given, as many as the gain seems to be worth, by what blocks of
+        steps have `shown` as well."""
 
         def decided(held: Duel) -> bool:
             made = len(held.after)
-            over = enough(made, self.gain(held), par) if rounds is None else made >= rounds
+            seems = beside_blocks(self.gain(held), shown)
+            over = enough(made, seems, par) if rounds is None else made >= rounds
             held.final = over and made <= (rounds or ROUNDS)
             room = self.fits_if_kept(0.0, after) if then is None else self.fits(_ROUND + then)
-            known = over or judge(self.gain(held)) is not Ruling.UNDECIDED or not room
-            return known and made >= least
+            ruling = judge(beside_blocks(self.gain(held), shown))
+            return (over or ruling is not Ruling.UNDECIDED or not room) and made >= least
 
         most = rounds or MOST_ROUNDS
         self.duels.append(duel(self.bench, self.ledger, before, after, most, decided, self.said.trial))
@@ -294,21 +294,21 @@ class Search:
         """The plan is the incumbent from now on."""
         self.plan, self.best, self.seen = plan, held.last, _with_operators(held.seen, self.seen)
         self.accepted_at = max(trial.number for trial in self.ledger.trials)
-        self.tried.advance(self.gain(held, Goal.SPEED))
+        self.tried.advance(self.gain(held))
         self.screening.forget()
         write_plan_of(self)
 
     def drop_live(self, candidate: Candidate, gain: Gain | None, cannot: str) -> None:
         """What blocks of steps within one process have surely shown to bring nothing."""
-        self.tried.begin(candidate)
+        self.tried.begin(candidate.key, candidate.promise)
         if not cannot:
-            self.tried.miss(candidate, gain)
+            self.tried.miss(candidate.key, gain)
         reason = f"it cannot act: {cannot}" if cannot else slower(gain)
         self.declare(candidate, Ruling.DROP, gain, None, reason, live=True)
 
     def keep_live(self, candidate: Candidate, gain: Gain, guarded: Guarded) -> None:
         """One of several that were kept together: its own gain is what blocks of steps have shown."""
-        self.tried.begin(candidate)
+        self.tried.begin(candidate.key, candidate.promise)
         self.in_a_group.add(candidate.knob)
         self.declare(candidate, Ruling.KEEP, gain, guarded, "", live=True)
 
@@ -337,7 +337,7 @@ class Search:
             more.get("live", False),
         )
         self.verdicts.append(verdict)
-        if reason != NO_TIME:  # a search that goes on from the ledger has more of it
+        if more.get("lasts", reason != NO_TIME):  # a search that goes on from the ledger has more time
             self.ledger.rule(Ruled(self.wish.words, verdict, self.plan.settings))
         self.said.verdict(verdict)
 
@@ -360,13 +360,17 @@ class Search:
 
     def fits_if_kept(self, more_s: float, plan: Plan | None = None) -> bool:
         """Whether these seconds, a round, and what follows where the plan is kept are within the budget."""
-        return self.fits(_ROUND + _CONCLUSION, self.guard.answer_s(plan or self.plan) + more_s)
+        answer_s = self.guard.answer_s(plan or self.plan, self.best)
+        return self.fits(_ROUND + CONCLUSION, answer_s + more_s)
 
     def fits(self, trials: int, guard_s: float = 0.0) -> bool:
         """Whether so many trials more, and so many seconds of the guard, are within the budget."""
         made = len(self.ledger.trials) - self._trials_before
-        if self.budget.trials is not None and made + trials > self.budget.trials:
-            return False
+        counted = self.budget.trials is None or made + trials <= self.budget.trials
+        return counted and self.in_time(trials, guard_s)
+
+    def in_time(self, trials: int, guard_s: float) -> bool:
+        """The same of a budget in seconds: runs of the guard are no trials."""
         # The first one is not like the others: it has phases after its window.
         took = median([each.seconds for each in self.ledger.trials if each.status is Status.DONE] or [0.0])
         needed = trials * took + guard_s

@@ -4,13 +4,14 @@ does not call it the same."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hotlap.facts.plan import Plan
-from hotlap.facts.verdict import Ruling, Sameness
+from hotlap.facts.verdict import Ruling, Sameness, Verdict
 from hotlap.judge.gain import LEAST, rule_simpler
-from hotlap.pipeline.concluding import write_plan_of
-from hotlap.pipeline.reasons import the_guard_says
+from hotlap.pipeline.concluding import CONCLUSION, write_plan_of
+from hotlap.pipeline.reasons import of_the_whole
 from hotlap.ports.knob import Numerics
 from hotlap.propose.search import Candidate, composed
 
@@ -40,7 +41,8 @@ def leave_out_what_is_idle(search: Search) -> None:
 
 def settle(search: Search) -> None:
     """The guard's answer on the whole plan. Where it is not "same", settings of the loosest class go, the last one of
-    them before the others; all of them where there is no time for another answer."""
+    them before the others. Where there is no time for another answer all of them go; what was only not decided is then
+    left to a search that goes on."""
     steps = _steps(search)
     while search.plan.settings:
         search.said.note("does the whole plan train the same model?")
@@ -48,37 +50,61 @@ def settle(search: Search) -> None:
         if guarded.sameness is Sameness.SAME:
             return
         suspects = _suspects(search, steps)
-        for each in suspects[:1] if search.fits_if_kept(0.0) else suspects:
+        another = _folded(search, [each for each in steps if each is not suspects[0]])
+        in_time = search.in_time(CONCLUSION, search.guard.answer_s(another, search.best))
+        for each in suspects[:1] if in_time else suspects:
             steps.remove(each)
-            search.plan = _folded(search, steps)
-            search.best = next(iter(search.ledger.of(search.plan)[-1:]), search.best)
-            search.declare(each, Ruling.DROP, None, guarded, the_guard_says(guarded))
+            _step_back(search, _folded(search, steps))
+            lasts = in_time or guarded.sameness is Sameness.DIFFERENT
+            search.declare(
+                _candidate(each), Ruling.DROP, each.gain, guarded, of_the_whole(guarded), lasts=lasts
+            )
         write_plan_of(search)
 
 
-def _steps(search: Search) -> list[Candidate]:
-    """What was accepted and still stands, in its order; of a knob that was climbed, every step."""
-    kept = [each for each in search.verdicts if each.ruling is Ruling.KEEP]
+def _step_back(search: Search, plan: Plan) -> None:
+    """What it brings is not known where it was never run."""
+    known = search.ledger.of(plan)
+    search.plan = plan
+    if known:
+        search.best = known[-1]
+    elif search.best is not None:
+        search.best = replace(search.best, figures=None)
+
+
+def _steps(search: Search) -> list[Verdict]:
+    """What was accepted and still stands, in its order; of a knob that was climbed, every step. First what stands
+    without a verdict, as a kill between two lines of a ledger leaves it."""
+    settings = search.plan.settings
+    kept: dict[tuple[str, str], Verdict] = {}
+    for each in search.verdicts:
+        kept.pop((each.knob, str(each.setting)), None)
+        if each.ruling is Ruling.KEEP and each.knob in settings:
+            kept[each.knob, str(each.setting)] = each
+    known = {key for each in kept.values() for key in (each.knob, *each.beside)}
     return [
-        Candidate(each.knob, each.setting, each.predicted, each.predicted_interval, 0.0, each.beside)
-        for each in kept
-        if each.knob in search.plan.settings
+        *(Verdict(key, settings[key], Ruling.KEEP) for key in settings if key not in known),
+        *kept.values(),
     ]
 
 
-def _suspects(search: Search, steps: Sequence[Candidate]) -> list[Candidate]:
+def _suspects(search: Search, steps: Sequence[Verdict]) -> list[Verdict]:
     classes = [_numerics(search, each) for each in steps]
     loosest = next(each for each in _LOOSEST_FIRST if each in classes)
     return [each for each, its in zip(steps, classes, strict=True) if its is loosest][::-1]
 
 
-def _numerics(search: Search, step: Candidate) -> Numerics:
+def _numerics(search: Search, step: Verdict) -> Numerics:
     return search.guard.numerics_of(Plan({**step.beside, step.knob: step.setting}), search.best)
 
 
-def _folded(search: Search, steps: Sequence[Candidate]) -> Plan:
+def _folded(search: Search, steps: Sequence[Verdict]) -> Plan:
     """The plan of these steps, without what had been taken out of it before."""
     plan = Plan()
     for each in steps:
-        plan = composed(plan, each, search.knobs)
+        plan = composed(plan, _candidate(each), search.knobs)
     return Plan({key: value for key, value in plan.settings.items() if key in search.plan.settings})
+
+
+def _candidate(step: Verdict) -> Candidate:
+    return Candidate(step.knob, step.setting, step.predicted, step.predicted_interval, 0.0, step.beside)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hotlap.facts.verdict import Gain
-from hotlap.propose.search import Candidate, Key
+from hotlap.facts.verdict import Gain, Ruling, Verdict
+from hotlap.propose.search import Key
 
 AFRESH = 1.1
 """Times as fast as when a setting brought too little: then another bottleneck stands. A larger batch cost nest what it
@@ -21,17 +21,24 @@ class Tried:
     _pace: float = 1.0  # of the incumbent, by the gains of what was accepted
     _missed: dict[Key, float] = field(default_factory=dict)  # the pace at which each brought too little
 
-    def begin(self, candidate: Candidate) -> None:
-        self.promises[candidate.key] = candidate.promise
+    def begin(self, key: Key, promise: float) -> None:
+        self.promises[key] = promise
+        self._missed.pop(key, None)
 
-    def recall(self, promises: Mapping[Key, float]) -> None:
-        """What an earlier search has tried."""
-        self.promises.update(promises)
+    def recall(self, verdicts: Iterable[Verdict]) -> None:
+        """What an earlier search has tried. What the guard has dropped was no miss."""
+        for each in verdicts:
+            key = each.knob, str(each.setting)
+            self.begin(key, each.predicted or 1.0)
+            if each.ruling is Ruling.KEEP:
+                self.advance(each.gain)
+            elif each.guard is None:
+                self.miss(key, each.gain)
 
-    def miss(self, candidate: Candidate, gain: Gain | None) -> None:
+    def miss(self, key: Key, gain: Gain | None) -> None:
         """It brought too little. What is surely slower gets no other chance."""
         if gain is not None and gain.interval.high > 0:
-            self._missed[candidate.key] = self._pace
+            self._missed[key] = self._pace
 
     def advance(self, gain: Gain | None) -> None:
         """Another incumbent stands, faster by this."""
@@ -40,6 +47,6 @@ class Tried:
             if self._pace >= AFRESH * pace:
                 self.promises.pop(key, None)
 
-    def has_met(self, candidate: Candidate) -> bool:
-        """Whether there is a verdict on it: what was never tried goes first."""
-        return candidate.key in self._missed
+    def has_missed(self, key: Key) -> bool:
+        """It brought too little once: what was never tried goes first."""
+        return key in self._missed

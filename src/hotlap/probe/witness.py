@@ -31,13 +31,13 @@ ENDING = ".witness.json"
 _WIDTH = 16  # numbers of a sketch
 _SHIFT = 7919  # a prime: seeds of a script that counts up do not meet those of another run
 _MOST_DEPTH = 8
-_LEAST_STEPS = 2
+_LEAST_STEPS = 12  # of a larger batch: a rate that is too high needs some to show
 
 
 @dataclass(frozen=True)
 class Wanted:
     """How far a run goes: so many steps, or fewer where they have seen as many samples as are asked for; 0 asks for
-    none. Two steps are the least: a way has a beginning and an end."""
+    none."""
 
     steps: int
     seed: int = 0
@@ -91,9 +91,14 @@ class Witness:
         if made < max(self._counts.values()):
             return
         self._sketches.append(sketch(self._parameters()))
-        if self._wanted.reached(made, self._samples[-1] if self._samples else 0):
+        if self._wanted.reached(made, self._in_all()):
             self.write()
             raise WindowDone(0)
+
+    def _in_all(self) -> int:
+        """Samples; of one process alone, since all ranks must end at the same step."""
+        several = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return self._samples[-1] if self._samples and not several else 0
 
     def _parameters(self) -> list[torch.Tensor]:
         every = [group["params"] for each in self._optimizers.values() for group in each.param_groups]
