@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 import torch
@@ -242,6 +243,59 @@ def test_inductor_itself(fit_compute, train, monkeypatch):
     assert only(fitter.fitted).numerics == "rounding" and not fitter.step_downs
     assert done.apart_from(plain) < 1e-4
     assert list(done.net.state_dict()) == list(plain.net.state_dict())
+
+
+class Taught(nn.Module):
+    """A student, and a teacher that does not train."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher = nn.Sequential(nn.Linear(8, 4), nn.GELU())
+        self.teacher.requires_grad_(False)
+        self.student = noisy()
+
+    def forward(self, x):
+        return self.student(x) - self.teacher(x)
+
+
+def test_only_what_does_not_train(fit_compute, train):
+    plain = train(Taught)
+    fitter = fit_compute(compile="frozen")
+    done = train(Taught)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert only(fitter.fitted).acts and only(fitter.fitted).numerics == "rounding", (
+        "the student drops, not the teacher"
+    )
+    assert "_compiled_call_impl" in vars(done.net.teacher)
+    assert not [each for each in (done.net, done.net.student) if "_compiled_call_impl" in vars(each)]
+    assert done.same_as(plain), "the backend of this test fuses nothing"
+    assert list(done.net.state_dict()) == list(plain.net.state_dict())
+    fitter.undo()
+    assert "_compiled_call_impl" not in vars(done.net.teacher)
+
+
+def many():
+    """As with adapters beside every layer."""
+    net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)), nn.Linear(8, 4))
+    net[:20].requires_grad_(False)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"), [(noisy, "all of its modules train"), (many, "20 of its modules do not")]
+)
+def test_where_nothing_or_too_much_is_frozen(fit_compute, train, make, reason):
+    fitter = fit_compute(compile="frozen")
+    train(make)
+    assert not only(fitter.fitted).acts and reason in only(fitter.fitted).reason
+    assert not counters["stats"]["unique_graphs"]
+
+
+def test_what_does_not_train_may_be_worth_a_try(compute_host, compute_timeline):
+    timeline = compute_timeline()
+    for parts, offered in ((0, ("default",)), (2, ("frozen", "default")), (17, ("default",))):
+        model = replace(timeline.model, frozen_parts=parts)
+        assert Compile().settings(compute_host(), replace(timeline, model=model)) == offered
 
 
 def test_where_it_is_worth_a_try(compute_host, compute_timeline):

@@ -91,6 +91,7 @@ def model(facts: Facts, seen: Folded) -> Model | None:
         compiled=portrait["compiled"],
         place=place(portrait.get("place")),
         operators_per_step=_per_step(facts.get("operators_per_optimizer_step"), seen),
+        frozen_parts=portrait.get("frozen_parts", 0),
     )
 
 

@@ -205,6 +205,7 @@ class Model:
     compiled: bool = False
     place: Place | None = None
     operators_per_step: float | None = None  # of the graph that backward walks
+    frozen_parts: int = 0  # modules with parameters that train none of them
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 What it does
     Compiles the root module's call in place, as `module.compile()` does: state dicts keep their keys. Of a
     LightningModule its networks are compiled, not `self.log`. `default`, `reduce-overhead` and `max-autotune` are
-    torch's modes, `dynamic` compiles for all sizes at once, `off` calls what a script compiles itself without the
-    compiler. What the compiler rejects, or compiles again and again, runs as it was: that very forward is redone.
+    torch's modes, `dynamic` compiles for all sizes at once, `frozen` does so for the parts that do not train, `off`
+    calls what a script compiles itself without the compiler. What the compiler rejects, or compiles again and again,
+    runs as it was: that very forward is redone.
 When it helps
-    Many small or pointwise operators: activations, norms, loops in Python.
+    Many small or pointwise operators: activations, norms, loops in Python. `frozen`: quantizers, teachers and frozen
+    backbones, also beside a network that the compiler makes slower.
 What it costs
     Seconds to minutes at the first step, and again for sizes that it has not met.
 Numerics
@@ -33,6 +35,7 @@ BACKEND = "HOTLAP_COMPILE_BACKEND"
 
 _MOST_SAVED = 0.8  # of forward and backward: what launch-bound models have been seen to save
 _OFF = "off"
+_FROZEN, _MOST_PARTS = "frozen", 16  # each is compiled by itself, which takes seconds
 _OVER_THE_SCRIPTS = ("dynamic", _OFF)  # what mends a script that compiles the same module again and again
 _WRAPPERS = {"DistributedDataParallel": "module", "_FabricModule": "_forward_module"}
 
@@ -43,7 +46,7 @@ class Compile(Knob):
     seam = Seam.MODEL
     numerics = Numerics.ROUNDING
     values = Choice(
-        ("default", "reduce-overhead", "max-autotune", "dynamic", _OFF),
+        ("default", "reduce-overhead", "max-autotune", "dynamic", _FROZEN, _OFF),
         {"on": "default", "true": "default", "false": _OFF},
     )
     promise = (0.1, 0.4)
@@ -56,31 +59,46 @@ class Compile(Knob):
             return ("dynamic", _OFF)
         if timeline.model is None or timeline.model.compiled:
             return ()
-        return ("default", "reduce-overhead") if timeline.on_cuda else ("default",)
+        parts = (_FROZEN,) if 0 < timeline.model.frozen_parts <= _MOST_PARTS else ()
+        return (*parts, "default", "reduce-overhead") if timeline.on_cuda else (*parts, "default")
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def numerics_at(self, target: Any, setting: Any) -> Numerics:
         """Random masks fall on other elements."""
-        return Numerics.STATISTICAL if _draws(target.module) else Numerics.ROUNDING
+        parts = _networks(target.module, setting)
+        return Numerics.STATISTICAL if any(map(_draws, parts)) else Numerics.ROUNDING
 
     def apply(self, target: Model, setting: str) -> Undo:
-        networks = _networks(target.module)
+        networks = _networks(target.module, setting)
         for network in networks:
             _refuse(network, setting)
         return together([_applied(network, target.reach, setting) for network in networks])
 
 
-def _networks(module: Any) -> list[Any]:
+def _networks(module: Any, setting: str) -> list[Any]:
     """What holds the operators: inside of wrappers, and below a LightningModule, whose own methods log."""
+    if setting == _FROZEN:
+        return _parts(module)
     kinds = [kind.__name__ for kind in type(module).__mro__]
     inner = next((_WRAPPERS[kind] for kind in kinds if kind in _WRAPPERS), None)
     if inner is not None:
-        return _networks(getattr(module, inner))
+        return _networks(getattr(module, inner), setting)
     if "LightningModule" in kinds:
         return [each for each in module.children() if next(each.parameters(), None) is not None]
     return [module]
+
+
+def _parts(module: Any) -> list[Any]:
+    from hotlap.probe.portrait import parts_that_do_not_train
+
+    found = parts_that_do_not_train(module)
+    if not found:
+        raise CannotActError("all of its modules train")
+    if len(found) > _MOST_PARTS:
+        raise CannotActError(f"{len(found)} of its modules do not train, too many to compile each by itself")
+    return found
 
 
 def _refuse(network: Any, setting: str) -> None:
@@ -128,10 +146,10 @@ def _instead(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options(setting: str) -> dict[str, Any]:
-    options: dict[str, Any] = {"dynamic": True} if setting == "dynamic" else {}
+    options: dict[str, Any] = {"dynamic": True} if setting in ("dynamic", _FROZEN) else {}
     if os.environ.get(BACKEND):
         options["backend"] = os.environ[BACKEND]
-    elif setting not in ("default", "dynamic"):
+    elif setting not in ("default", "dynamic", _FROZEN):
         options["mode"] = setting
     return options
 

@@ -89,7 +89,17 @@ def model_portrait(module: torch.nn.Module) -> dict[str, Any]:
         "dtypes": sorted({str(each.dtype).removeprefix("torch.") for each in floats}),
         "devices": sorted({parameter.device.type for parameter in parameters}),
         "compiled": any(_is_compiled(each) for each in module.modules()),
+        "frozen_parts": len(parts_that_do_not_train(module)),
     }
+
+
+def parts_that_do_not_train(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The largest of its modules that have parameters and train none of them: quantizers, teachers, backbones."""
+    trains = [parameter.requires_grad for parameter in module.parameters()]
+    if trains and not any(trains):
+        return [module]
+    found = [part for child in module.children() for part in parts_that_do_not_train(child)]
+    return list(dict.fromkeys(found)) if any(trains) else []
 
 
 def _computes_in(kind: type) -> str:
