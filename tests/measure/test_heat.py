@@ -118,6 +118,7 @@ def test_a_job_that_waits_is_not_held(bench):
     assert [trials[0].status for trials in found.trials.values()] == [Status.DONE, Status.DONE]
 
 
+@pytest.mark.alone
 def test_what_is_not_alike_is_told_without_slices(bench):
     found = held(bench, 1, plain=("spins.py", "40"), slow=("spins.py", "240"))
     assert (found.sliced, found.obstacle) == (False, "they are not alike")
