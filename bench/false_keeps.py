@@ -1,11 +1,11 @@
 """How often a search keeps a setting that does nothing, and finds one that does: simulated, with the rules of `tune`.
 
 usage: python bench/false_keeps.py [--searches 1000] [--live] [--means]
-Five candidates in turn, four rounds each, or up to eight where a gain seems to be worth it. Runs scatter by so much
-between each other, and the machine's pace between rounds; each candidate truly brings the gain of its column. In the
-last lines the machine has two paces, a quarter apart, and changes between two runs with the probability that is shown.
-With --live they take turns within one process first, where blocks of steps scatter as runs do. With --means the ratios
-in the middle are never asked.
+Five candidates in turn, four rounds each, two where they are behind, up to eight where a gain seems to be worth it.
+Runs scatter by so much between each other, and the machine's pace between rounds; each candidate truly brings the gain
+of its column. In the last lines the machine has two paces, a quarter apart, and changes between two runs with the
+probability that is shown. With --live they take turns within one process first, where blocks of steps scatter as runs
+do. With --means the ratios in the middle are never asked.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Search:
         while True:
             self.round()
             made = len(self.ratios[-1])
-            over = enough(made, self.known(final=False))
+            over = enough(made, beside_blocks(self.known(final=False), shown))
             ruling = rule(beside_blocks(self.known(final=over and made <= ROUNDS), shown))
             if over or ruling is not Ruling.UNDECIDED:
                 return ruling
