@@ -480,14 +480,16 @@ def test_what_a_later_setting_has_made_needless_is_left_out(searched):
     assert tuning.verdicts[-1].reason == "the plan is as fast without it by now"
 
 
-def test_what_brought_nothing_is_tried_again_beside_another_incumbent(searched):
-    """A larger batch costs what it saves, until the numbers are shorter."""
-    world = World(
-        lambda settings: (
-            (1.3 if "precision" in settings else 1.0)
-            * (1.2 if {"precision", "batch-size"} <= settings.keys() else 1.0)
-        )
-    )
+@pytest.mark.parametrize("at_first", [1.0, 0.95])
+def test_what_brought_nothing_is_tried_again_beside_another_incumbent(searched, at_first):
+    """A larger batch costs what it saves, or a little more, until the numbers are shorter."""
+
+    def speed(settings):
+        if "precision" in settings:
+            return 1.3 * (1.2 if "batch-size" in settings else 1.0)
+        return at_first if "batch-size" in settings else 1.0
+
+    world = World(speed)
     batch, shorter = offer("batch-size", 64, 0.9), offer("precision", "bf16-mixed", 0.5)
     tuning, written = searched(world, [batch, shorter])
     assert rulings(tuning) == [
@@ -498,7 +500,7 @@ def test_what_brought_nothing_is_tried_again_beside_another_incumbent(searched):
     assert written.settings == {"precision": "bf16-mixed", "batch-size": 64}
 
 
-@pytest.mark.parametrize(("before", "brings"), [(0.5, 1.3), (1.0, 1.05)])
+@pytest.mark.parametrize(("before", "brings"), [(0.85, 1.3), (1.0, 1.05)])
 def test_what_was_slower_or_meets_about_the_same_incumbent_is_not_tried_again(searched, before, brings):
     world = World({"batch-size": before, "precision": brings})
     tuning, _ = searched(world, [offer("batch-size", 64, 0.9), offer("precision", "bf16-mixed", 0.5)])
