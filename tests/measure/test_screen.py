@@ -62,6 +62,13 @@ def test_batches_count_by_samples():
     assert ratios(Schedule(PLANS), blocks, seen)[1].value == pytest.approx(1.0)
 
 
+def test_a_step_without_a_count_makes_all_blocks_count_by_steps():
+    """Never steps of one plan against samples of the other, which would be eight times slower."""
+    blocks, seen = recording(*[(0, 100), (1, 100)] * 2, (0, 100))
+    seen.steps.samples[next(n for n, s in enumerate(seen.steps.start) if s >= blocks[1].begin) + 8] = -1
+    assert ratios(Schedule(PLANS), blocks, seen)[1].value == pytest.approx(1.0)
+
+
 def test_one_block_alone_says_nothing():
     assert ratios(Schedule(PLANS), *recording((0, 100), (1, 300), (0, 100))) == {}
 

@@ -277,6 +277,14 @@ def test_one_seed_is_enough_to_go_on_from_a_plan_unless_it_raises_doubts(tmp_pat
     assert (found.sameness, found.seeds) == (Sameness.DIFFERENT, 3)
 
 
+def test_what_a_trial_found_of_a_setting_counts_for_what_its_answer_takes(tmp_path):
+    """More workers are bit-equal, but on a dataset that draws random numbers."""
+    guard, plan = guard_of(World(), tmp_path), Plan({"num-workers": 2})
+    guard.run_s = 10.0
+    drew = Trial(1, plan, Status.DONE, 1.0, numerics={"num-workers": "statistical"})
+    assert [guard.answer_s(plan, trial) for trial in (None, drew)] == [30.0, 160.0]
+
+
 def test_bits_are_the_whole_answer_at_once(tmp_path):
     world = World()
     found = guard_of(world, tmp_path).look(Plan({"cache-dataset": "memory"}), None)
@@ -317,6 +325,19 @@ def test_where_the_whole_plan_is_not_the_same_the_loosest_goes_step_by_step(sear
     assert tuning.guard.sameness is Sameness.SAME
     assert (tuning.verdicts[-1].setting, tuning.verdicts[-1].ruling) == (128, Ruling.DROP)
     assert "of the whole plan the guard says different" in tuning.verdicts[-1].reason
+
+
+def test_a_plan_that_was_never_run_has_no_figures_when_the_user_ends_the_answer_on_it(searched):
+    """Stepped back from a batch of 128 to one of 64 beside the fused optimizer, of which there was no trial."""
+    stepped_back = {"scale-lr": "sqrt", "batch-size": 64, "fused-optimizer": "fused"}
+
+    class Impatient(World):
+        def start(self, kind, settings):
+            return super().start(kind, settings) or (kind, dict(settings)) == ("guard", stepped_back)
+
+    tuning, written = searched(Impatient(by_batch, astray=(128,)), [DOUBLED, AGAIN, FUSED])
+    assert tuning.ended.startswith("interrupted")
+    assert (written.settings, written.proof, tuning.tuned) == (stepped_back, None, None)
 
 
 def test_a_setting_without_a_verdict_goes_too(searched, tmp_path):
@@ -514,6 +535,20 @@ def test_who_is_behind_after_two_rounds_has_lost(searched):
     tuning, _ = searched(world, [COMPILE])
     assert tuning.verdicts[0].gain.trials == 4
     assert tuning.verdicts[0].reason == "it is no faster"
+
+
+def test_a_second_try_survives_the_end_of_a_search(searched):
+    """The budget ends when the numbers have become shorter; the search that goes on asks the batch again."""
+    alone = {"precision": 1.3, "batch-size": 1.0}
+    world = World(
+        lambda settings: 1.56 if len(settings) == 2 else alone[next(iter(settings))] if settings else 1.0
+    )
+    offers = [offer("batch-size", 64, 0.9), offer("precision", "bf16-mixed", 0.5)]
+    first, _ = searched(world, offers, budget=Budget(trials=12))
+    assert rulings(first) == [("batch-size", Ruling.DROP), ("precision", Ruling.KEEP)]
+    tuning, written = searched(world, offers)
+    assert rulings(tuning)[-1] == ("batch-size", Ruling.KEEP)
+    assert written.settings == {"precision": "bf16-mixed", "batch-size": 64}
 
 
 def test_a_further_step_of_a_knob_promises_no_more_than_the_last_one_brought(searched):

@@ -10,7 +10,7 @@ from hotlap.propose.search import Key
 
 AFRESH = 1.1
 """Times as fast as when a setting brought too little: then another bottleneck stands. A larger batch cost nest what it
-saved, until its numbers were half as long and its memory stayed where it was: then it was a fifth faster."""
+saved, until its memory stayed where it was."""
 
 FAR_BEHIND = 0.1
 """The same batch was behind by 5 % once, surely, beside single precision: less than what turned it round later."""
