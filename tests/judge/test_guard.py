@@ -145,6 +145,13 @@ def test_a_batch_that_holds_all_that_is_compared_decides_nothing(batch, decided)
         assert so_far(witness(), witness(batch=batch), "statistical").sameness is Sameness.NOT_DECIDED
 
 
+def test_one_seed_of_an_untrained_loss_is_asked_further_though_it_lies_close():
+    base = replace(witness(), losses=(1.0, 2.0) * (STEPS // 2))
+    plan = replace(witness(batch=1000), losses=(1.5,) * STEPS)
+    assert so_far(base, plan, "statistical").sameness is Sameness.NOT_DECIDED
+    assert so_far(base, replace(plan, samples=base.samples), "statistical").sameness is Sameness.SO_FAR
+
+
 def test_updates_that_are_lost_show_in_a_run_that_ended_sooner():
     found = close(seeds(), seeds(way=0.1, steps=STEPS - 1), "statistical")
     assert "move only" in found.reason

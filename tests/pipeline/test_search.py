@@ -45,7 +45,7 @@ class World:
     wrong: tuple = ()  # settings that train another model
     shuffles: tuple = ()  # settings that train the same one on other batches
     quiet_seeds: int = 0  # the first ones show nothing of it
-    astray: tuple = ()  # batch sizes that train another one, which the first seed does not show
+    astray: tuple = ()  # values that train another one, which the first seed does not show
     interrupt_at: int = 10**6
     made: list = field(default_factory=list)  # (kind, settings) of every process
     phases: list = field(default_factory=list)  # after the window of every trial
@@ -117,7 +117,7 @@ class FakeBench:
         off = 5.0 if set(self.world.wrong) & set(plan.settings) else 0.0
         shuffled = seed >= self.world.quiet_seeds and set(self.world.shuffles) & set(plan.settings)
         off += 0.21 * (-1) ** seed if shuffled else 0.0
-        off += 2.0 if seed and plan.settings.get("batch-size") in self.world.astray else 0.0
+        off += 2.0 if seed and set(self.world.astray) & set(plan.settings.values()) else 0.0
         losses = tuple(2.0 - 0.01 * step + 0.1 * seed + off for step in range(steps))
         way = tuple((float(step + 1),) for step in range(steps))
         batches = ("b",) * steps
@@ -338,6 +338,26 @@ def test_a_plan_that_was_never_run_has_no_figures_when_the_user_ends_the_answer_
     tuning, written = searched(Impatient(by_batch, astray=(128,)), [DOUBLED, AGAIN, FUSED])
     assert tuning.ended.startswith("interrupted")
     assert (written.settings, written.proof, tuning.tuned) == (stepped_back, None, None)
+
+
+def test_stepping_back_does_not_bring_back_what_was_dropped_before(searched, tmp_path):
+    """An earlier search has taken back a batch of 128. What goes now is what came after it."""
+    ledger, wish = (
+        Ledger(tmp_path, Job(("python", "train.py"), str(tmp_path), "train")),
+        Wish("speed", frozenset(Numerics)),
+    )
+    kept = {"scale-lr": "sqrt", "batch-size": 64}
+    for size, ruling in ((64, Ruling.KEEP), (128, Ruling.KEEP), (128, Ruling.DROP)):
+        verdict = Verdict(
+            "batch-size", size, ruling, Gain(0.5, Interval(0.4, 0.6)), beside={"scale-lr": "sqrt"}
+        )
+        ledger.rule(Ruled(wish.words, verdict, kept | {"batch-size": 64 if ruling is Ruling.DROP else size}))
+    world = World(
+        lambda settings: by_batch(settings) * (1.5 if "bucketing" in settings else 1.0), astray=(True,)
+    )
+    tuning, written = searched(world, [offer("bucketing", True)])
+    assert rulings(tuning)[-2:] == [("bucketing", Ruling.KEEP), ("bucketing", Ruling.DROP)]
+    assert written.settings == kept
 
 
 def test_a_setting_without_a_verdict_goes_too(searched, tmp_path):
