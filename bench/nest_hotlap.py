@@ -26,7 +26,7 @@ TRAIN = ("-m", "hotlap_recipes.nest.train")
 FAST = (*TRAIN, "--config-name", "nest_fast-conformer_fast")
 # Whatever of the fast config is a setting, and float32 for the quantizer. The rest of it is the model's code.
 BY_HAND = {
-    "bucketing": True,
+    "bucketing": "rows",
     "batch-size": 8,
     "scale-lr": "sqrt",
     "num-workers": 2,

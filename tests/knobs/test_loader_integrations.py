@@ -50,7 +50,7 @@ def test_bitwise_ones_change_no_bit_and_the_others_what_they_say(name: str, tmp_
     assert same.same_bits(alone)
     assert (same.training, same.validating) == (alone.training, alone.validating)
 
-    shapes = {"batch-size": 10, "bucketing": True, "max-length": 8, "pin-memory": True}
+    shapes = {"batch-size": 10, "bucketing": "rows", "max-length": 8, "pin-memory": True}
     other, fitter = under(shapes, train, tmp_path)
     refused = {each.knob: each.reason for each in fitter.fitted if not each.acts}
     assert refused == {"pin-memory": "this host has no accelerator that batches are copied to"}

@@ -69,7 +69,7 @@ def target(training: bool | None = True, **changes: Any) -> targets.Loader:
         ("worker-threads", 3, {"num_workers": 2, "multiprocessing_context": "spawn"}),
         ("batch-size", 8, {}),
         ("batch-size", 8, {"batch_sampler": BatchSampler(RandomSampler(ROWS), 4, True), "batch_size": 1}),
-        ("bucketing", True, {}),
+        ("bucketing", "rows", {}),
         ("max-length", 5, {}),
     ],
 )
@@ -94,7 +94,7 @@ def test_undo_leaves_the_arguments_as_they_were(knob: str, setting: Any, given: 
         ("batch-size", 8, {"batch_size": None}, "makes its batches by itself"),
         ("batch-size", 21, {"drop_last": True}, "only 20 samples"),
         ("batch-size", 8, {"batch_sampler": bucketing.Buckets([0], 4, False)}, "batch sampler of its own"),
-        ("bucketing", True, {"batch_size": None}, "makes its batches by itself"),
+        ("bucketing", "rows", {"batch_size": None}, "makes its batches by itself"),
         ("max-length", 5, {"batch_size": None}, "makes its batches by itself"),
     ],
 )
@@ -109,14 +109,14 @@ def test_items_without_lengths_or_all_of_one_length_are_not_sorted_or_cut() -> N
     bare, equal = target(), target()
     bare.lengths = lambda _: None
     equal.lengths = lambda most: [7] * (most or 20)
-    for knob, setting in (("bucketing", True), ("max-length", 5)):
+    for knob, setting in (("bucketing", "rows"), ("max-length", 5)):
         with pytest.raises(CannotActError, match="no length"):
             KNOBS[knob].apply(bare, setting)
     with pytest.raises(CannotActError, match=r"the same length \(7\)"):
-        KNOBS["bucketing"].apply(equal, True)
+        KNOBS["bucketing"].apply(equal, "rows")
 
 
-@pytest.mark.parametrize(("knob", "setting"), [("batch-size", 8), ("bucketing", True), ("max-length", 5)])
+@pytest.mark.parametrize(("knob", "setting"), [("batch-size", 8), ("bucketing", "rows"), ("max-length", 5)])
 @pytest.mark.parametrize("training", [False, None])
 def test_loaders_that_do_not_feed_training_are_none_of_its_business(
     knob: str, setting: Any, training: bool | None
@@ -291,7 +291,7 @@ def timeline(step_ms: float = 40.0, data: float = 0.6, **loader: Any) -> Timelin
         ("worker-threads", HOST, {"num_workers": 2, "worker_threads": 1}, ()),
         ("batch-size", HOST, {}, (128, 256)),
         ("batch-size", HOST, {"dataset": Dataset("Rows", 150)}, (128,)),
-        ("bucketing", HOST, {}, (True,)),
+        ("bucketing", HOST, {}, ("tokens", "rows")),
         ("max-length", HOST, {}, ()),
     ],
 )  # fmt: skip

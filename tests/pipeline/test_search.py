@@ -239,7 +239,7 @@ def test_the_guard_asks_more_seeds_until_they_decide_or_the_budget_ends(searched
     """Other batches make as much of a difference as other seeds: of that three say nothing."""
     world = World({"bucketing": 1.5}, shuffles=("bucketing",))
     budget = Budget(seconds=seconds)
-    tuning, _ = searched(world, [offer("bucketing", True)], budget=budget, seconds=10.0)
+    tuning, _ = searched(world, [offer("bucketing", "rows")], budget=budget, seconds=10.0)
     assert rulings(tuning) == [("bucketing", ruling)]
     assert [kind for kind, _ in world.made].count("guard") == 2 * seeds
     assert tuning.verdicts[0].guard.seeds == seeds
@@ -249,7 +249,11 @@ def test_what_an_answer_of_the_guard_takes_is_known_by_the_runs_that_are_missing
     """Eight seeds were asked for one plan; for another one the script's own runs are there."""
     world = World(shuffles=("bucketing",))
     guard = guard_of(world, tmp_path)
-    bucketed, cached, fused = ({"bucketing": True}, {"cache-dataset": "memory"}, {"fused-optimizer": "fused"})
+    bucketed, cached, fused = (
+        {"bucketing": "rows"},
+        {"cache-dataset": "memory"},
+        {"fused-optimizer": "fused"},
+    )
     guard.run_s = 10.0
     assert [guard.answer_s(Plan(each), None) for each in (cached, fused, bucketed)] == [30.0, 60.0, 160.0]
     guard.ask(Plan(bucketed), None)
@@ -353,9 +357,9 @@ def test_stepping_back_does_not_bring_back_what_was_dropped_before(searched, tmp
         )
         ledger.rule(Ruled(wish.words, verdict, kept | {"batch-size": 64 if ruling is Ruling.DROP else size}))
     world = World(
-        lambda settings: by_batch(settings) * (1.5 if "bucketing" in settings else 1.0), astray=(True,)
+        lambda settings: by_batch(settings) * (1.5 if "bucketing" in settings else 1.0), astray=("rows",)
     )
-    tuning, written = searched(world, [offer("bucketing", True)])
+    tuning, written = searched(world, [offer("bucketing", "rows")])
     assert rulings(tuning)[-2:] == [("bucketing", Ruling.KEEP), ("bucketing", Ruling.DROP)]
     assert written.settings == kept
 
@@ -386,13 +390,13 @@ def test_without_time_for_another_answer_all_of_the_loosest_go(searched, monkeyp
 def test_what_was_only_not_decided_for_want_of_time_is_left_to_a_search_that_goes_on(searched, monkeypatch):
     """Other batches that lie off by turns: five seeds find that chance explains it, three do not."""
     world = World({"bucketing": 1.5, "fused-optimizer": 1.3}, shuffles=("bucketing",), quiet_seeds=1)
-    offers = [offer("bucketing", True), FUSED]
+    offers = [offer("bucketing", "rows"), FUSED]
     with monkeypatch.context() as patched:
         patched.setattr(Search, "in_time", lambda self, trials, more_s: self.guard.run_s == 0.0 or trials > 4)
         _, written = searched(world, offers)
     assert written.settings == {"fused-optimizer": "fused"}
     tuning, written = searched(world, offers)
-    assert written.settings == {"bucketing": True, "fused-optimizer": "fused"}
+    assert written.settings == {"bucketing": "rows", "fused-optimizer": "fused"}
     assert (tuning.guard.sameness, tuning.guard.seeds) == (Sameness.SAME, 5)
 
 

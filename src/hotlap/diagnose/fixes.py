@@ -197,7 +197,7 @@ REMEDIES: dict[Cause, tuple[Remedy, ...]] = {
     Cause.PRECISION_UNUSED: (_from_evidence("precision", "precision", 0.3, 1.5),),
     Cause.PRECISION_INEFFECTIVE: (_full_precision,),
     Cause.OPTIMIZER_UNFUSED: (_part("fused-optimizer", "true", 0.6, 1.2),),
-    Cause.PADDING_WASTE: (_part("bucketing", "true", 0.7, 1.1),),
+    Cause.PADDING_WASTE: (_part("bucketing", "tokens", 0.7, 1.2), _part("bucketing", "rows", 0.7, 1.1)),
     Cause.DEBUG_MODE_ON: (_part("debug-mode-off", "true", 0.5, 1.4),),
     Cause.FLOAT64_COMPUTE: (_part("single-precision", "true", 0.3, 1.7),),
     Cause.MEMORY_CHURN: (_part("keep-memory", "true", 0.5, 1.0),),

@@ -76,6 +76,7 @@ class Verdict:
         default_factory=dict
     )  # settings that came with it, as scale-lr with a batch
     live: bool = False  # measured between steps of one process, not in processes of its own
+    beside_all: bool = False  # the gain is over the plan with all other settings, with which it was taken in
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,25 @@ What it does
     Takes the order of the training loader's own sampler, sorts pools of 50 batches by length, cuts them into batches
     and shuffles the batches. Each epoch has the same samples as before, and as many batches. The shuffle depends on
     the epoch alone: every rank has batches of like length at the same step. Lengths are the dataset's `lengths`, or
-    are read from its items once, by their first dimension.
+    are read from its items once, by their first dimension. `rows`: as many samples in each batch as the script asks
+    for. `tokens`: as many on average; each batch holds about as many positions as any other, many short samples or a
+    few long ones, at least two.
 When it helps
-    Sequences of different lengths are padded to the longest of their batch.
+    Sequences of different lengths are padded to the longest of their batch. `tokens`: some are many times as long as
+    most, so that a larger batch of them costs more memory and time than it saves elsewhere.
 What it costs
     Reading every item once at the start, up to a minute, where the dataset does not say its lengths. Samples of a
-    batch are no longer independent in length.
+    batch are no longer independent in length. `tokens`: batches have different numbers of samples.
 Numerics
-    The same samples in other batches: statistical.
+    The same samples in other batches: statistical. With `tokens` a loss that is a mean over its batch counts a sample
+    among few for more than one among many; a mean over positions counts all of these alike, as `rows` does not.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -26,10 +32,12 @@ from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import CannotActError, Knob, NotMineError, Numerics
 from hotlap.ports.target import Loader, Seam, Undo
-from hotlap.ports.values import Flag
+from hotlap.ports.values import Choice
 
 POOL = 50  # batches that are sorted together: under 10 % padding of typical lengths; 500 gain little
 _FEW = 3  # items that show whether there are lengths at all
+_ROWS, _TOKENS, _OFF = "rows", "tokens", "off"
+_LEAST_ROWS = 2  # of a batch of tokens: batch norm and contrastive losses have no use for one alone
 
 
 class Bucketing(Knob):
@@ -37,23 +45,26 @@ class Bucketing(Knob):
     relieves = frozenset({Cause.PADDING_WASTE})
     seam = Seam.LOADER
     numerics = Numerics.STATISTICAL
-    values = Flag()
+    values = Choice((_ROWS, _TOKENS, _OFF), {"on": _ROWS, "true": _ROWS, "false": _OFF})
     absent = "no DataLoader shows that it feeds training: none shuffles, drops its last batch or is called after it"
 
-    def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
-        return (True,) if summarise(timeline).padding_share else ()
+    def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
+        return (_TOKENS, _ROWS) if summarise(timeline).padding_share else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         summary = summarise(timeline)
         return (summary.padding_share or 0.0) * summary.share(Stage.TRANSFER, Stage.FORWARD, Stage.BACKWARD)
 
-    def apply(self, target: Loader, setting: bool) -> Undo:
+    def apply(self, target: Loader, setting: str) -> Undo:
         if not target.training:
             raise NotMineError
-        if not setting or isinstance(target.arguments["batch_sampler"], Buckets):
+        if setting == _OFF or isinstance(target.arguments["batch_sampler"], Buckets):
             return target.change()
+        if setting == _TOKENS and _shared_out_by_samples():
+            raise CannotActError("Accelerate passes over batches of other sizes than most: rows can act")
         # Lengths go with the class: Lightning makes another one of it for ranks, with a sampler of theirs.
-        kind = type("Buckets", (Buckets,), {"lengths": _lengths(target)})
+        cuts = TokenBuckets if setting == _TOKENS else Buckets
+        kind = type(cuts.__name__, (cuts,), {"lengths": _lengths(target)})
 
         def put_in(loader: Any) -> None:
             # Not as an argument: `loader.sampler`, `batch_size` and `drop_last` stay what the script gave.
@@ -62,6 +73,11 @@ class Bucketing(Knob):
 
         target.after.append(put_in)
         return lambda: target.after.remove(put_in)
+
+
+def _shared_out_by_samples() -> bool:
+    """Several ranks whose batches come out of one sampler, of which only full ones are shared out."""
+    return int(os.environ.get("WORLD_SIZE") or 1) > 1 and "accelerate.data_loader" in sys.modules
 
 
 def _lengths(target: Loader) -> Sequence[int]:
@@ -121,3 +137,33 @@ class Buckets:
     def _cut(self, pool: list[Any]) -> list[list[Any]]:
         pool = sorted(pool, key=self.lengths.__getitem__)
         return [pool[at : at + self.batch_size] for at in range(0, len(pool), self.batch_size)]
+
+
+class TokenBuckets(Buckets):
+    """As many batches, of as many positions each as can be: a script that counts its steps makes as many as before."""
+
+    def _cut(self, pool: list[Any]) -> list[list[Any]]:
+        pool = sorted(pool, key=self.lengths.__getitem__, reverse=True)
+        count = -(-len(pool) // self.batch_size)
+        longest = max(1, self.lengths[pool[0]])
+        low, high = 0, longest * self.batch_size  # of the latter no more than `count` batches come
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if len(self._within(pool, middle)) <= count else (middle, high)
+        batches = self._within(pool, high)
+        while len(batches) < count:  # a position more and there were two batches less
+            largest = max(range(len(batches)), key=lambda at: len(batches[at]))
+            whole = batches.pop(largest)
+            batches[largest:largest] = [whole[: len(whole) // 2], whole[len(whole) // 2 :]]
+        return batches
+
+    def _within(self, pool: list[Any], positions: int) -> list[list[Any]]:
+        """Batches of so many positions at most, from the longest samples to the shortest."""
+        batches, at, least = [], 0, min(_LEAST_ROWS, self.batch_size)
+        while at < len(pool):
+            rows = max(least, positions // max(1, self.lengths[pool[at]]))
+            batches.append(pool[at : at + rows])
+            at += rows
+        if len(batches) > 1 and len(batches[-1]) < least:
+            batches[-2] += batches.pop()
+        return batches

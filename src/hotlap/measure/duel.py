@@ -50,6 +50,12 @@ class Duel:
         return [new / old for old, new in zip(before, after, strict=True)]
 
     @property
+    def refused(self) -> dict[str, str]:
+        """Settings of the challenger that acted nowhere, and why: one loader may take what another refuses."""
+        last = self.last
+        return {key: last.refused[key] for key in last.refused if key not in last.stood} if last else {}
+
+    @property
     def memory(self) -> float | None:
         """Change of the peak memory."""
         peaks = [

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hotlap.facts.verdict import PASSING, Ruling
 from hotlap.judge.gain import all_of, beside_blocks, rule
-from hotlap.pipeline.screening import MORE_TURNS, takes_s, together
-from hotlap.propose.search import Candidate, simpler
+from hotlap.pipeline.screening import MORE_TURNS, takes_s
+from hotlap.propose.search import Candidate, simpler, together
 
 if TYPE_CHECKING:
     from hotlap.pipeline.search import Search

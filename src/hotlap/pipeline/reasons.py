@@ -21,6 +21,10 @@ def why(trial: Trial) -> str:
     return f"{word}: {trial.reason}"
 
 
+def cannot_act(reason: str) -> str:
+    return f"it cannot act: {reason}"
+
+
 def the_guard_says(guarded: Guarded) -> str:
     return f"the guard says {guarded.sameness.value}: {guarded.reason}"
 

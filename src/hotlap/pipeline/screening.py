@@ -17,7 +17,7 @@ from hotlap.measure.runner import Bench
 from hotlap.measure.screen import pairs, ratios, refusals
 from hotlap.ports.knob import Knob
 from hotlap.ports.target import Seam
-from hotlap.propose.search import Candidate, Key, composed
+from hotlap.propose.search import Candidate, Key, composed, side_by_side
 
 _MOST = 6  # candidates for one process
 _DUEL = 4  # trials of a candidate in processes of its own: on a restless machine one round is seldom enough
@@ -73,16 +73,9 @@ class Screening:
         return rule(gain) is Ruling.DROP or gain.trials >= _ENOUGH_TURNS
 
     def winners(self, several: Sequence[Candidate], plan: Plan, knobs: Mapping[str, Knob]) -> list[Candidate]:
-        """What is surely worth its setting, the best first; of each knob one, and none for which another setting,
-        also of the plan, would have to go."""
+        """What is surely worth its setting, the best first."""
         shown = [each for each in several if rule(self.gains.get(each.key)) is Ruling.KEEP]
-        found: list[Candidate] = []
-        for each in sorted(shown, key=lambda one: -self.gains[one.key].value):
-            before = together(plan, found, knobs)
-            if each.knob not in {other.knob for other in found} and (
-                before.settings.items() <= composed(before, each, knobs).settings.items()
-            ):
-                found.append(each)
+        found = side_by_side(sorted(shown, key=lambda one: -self.gains[one.key].value), plan, knobs)
         return found[:1] if self.apart else found
 
     def measure(
@@ -129,13 +122,6 @@ def takes_s(plan: Plan, several: Sequence[Candidate], knobs: Mapping[str, Knob],
     """Seconds for one process with all of them in turn, by the figures of a trial of the incumbent."""
     schedule = _schedule(plan, several, knobs, last.step_ms)
     return last.startup_s + len(schedule.order) * _block_s(schedule, last.step_ms)
-
-
-def together(plan: Plan, group: Sequence[Candidate], knobs: Mapping[str, Knob]) -> Plan:
-    """The plan with all of them."""
-    for each in group:
-        plan = composed(plan, each, knobs)
-    return plan
 
 
 def _schedule(plan: Plan, chosen: Sequence[Candidate], knobs: Mapping[str, Knob], step_ms: float) -> Schedule:

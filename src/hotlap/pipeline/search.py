@@ -33,11 +33,13 @@ from hotlap.measure.runner import Bench
 from hotlap.pipeline.concluding import CONCLUSION, conclude, write_plan_of
 from hotlap.pipeline.grouping import screen, screenable
 from hotlap.pipeline.guarding import GuardRuns
+from hotlap.pipeline.opening import ask_of_each, asking_s, begin_with_all
 from hotlap.pipeline.reasons import (
     INTERRUPTED,
     NO_TIME,
     NOTHING_LEFT,
     SPENT,
+    cannot_act,
     not_worth,
     slower,
     the_guard_says,
@@ -116,7 +118,9 @@ class Search:
     def run(self) -> Tuning:
         try:
             self._begin()
+            begin_with_all(self)
             self._explore()
+            ask_of_each(self)
             leave_out_what_is_idle(self)
             settle(self)
         except InterruptedSearch:
@@ -169,7 +173,7 @@ class Search:
 
     def _explore(self) -> None:
         while True:
-            found = self._candidates()
+            found = self.candidates()
             offered = [each for each in found if self._affordable(each)]
             if not offered:
                 self.ended = SPENT if found else NOTHING_LEFT
@@ -190,7 +194,7 @@ class Search:
             shown = self.screening.gains.get(each.key)
             self.declare(each, Ruling.DROP, shown, None, NO_TIME, live=shown is not None)
 
-    def _candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Candidate]:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
         known = self.tried.promises
         found = candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, known)
@@ -276,9 +280,8 @@ class Search:
     def _cannot(self, candidate: Candidate, held: Duel) -> str:
         if held.failed is not None:
             return why(held.failed)
-        refused = _refused(held)
-        if held.idle or candidate.knob in refused:  # what it brought may act: that is not its own gain
-            return f"it cannot act: {refused.get(candidate.knob, 'nothing asked for it')}"
+        if held.idle or candidate.knob in held.refused:  # what it brought may act: that is not its own gain
+            return cannot_act(held.refused.get(candidate.knob, "nothing asked for it"))
         return ""
 
     def _accept(
@@ -303,7 +306,7 @@ class Search:
         self.tried.begin(candidate.key, candidate.promise)
         if not cannot:
             self.tried.miss(candidate.key, gain)
-        reason = f"it cannot act: {cannot}" if cannot else slower(gain)
+        reason = cannot_act(cannot) if cannot else slower(gain)
         self.declare(candidate, Ruling.DROP, gain, None, reason, live=True)
 
     def keep_live(self, candidate: Candidate, gain: Gain, guarded: Guarded) -> None:
@@ -335,6 +338,7 @@ class Search:
             more.get("memory"),
             candidate.beside,
             more.get("live", False),
+            more.get("beside_all", False),
         )
         self.verdicts.append(verdict)
         if more.get("lasts", reason != NO_TIME):  # a search that goes on from the ledger has more time
@@ -356,7 +360,7 @@ class Search:
 
     def _affordable(self, candidate: Candidate) -> bool:
         builds_s, plan = self.knobs[candidate.knob].builds_s, composed(self.plan, candidate, self.knobs)
-        return not self.begun or self.fits_if_kept(builds_s, plan)
+        return not self.begun or self.fits_if_kept(builds_s + asking_s(self), plan)
 
     def fits_if_kept(self, more_s: float, plan: Plan | None = None) -> bool:
         """Whether these seconds, a round, and what follows where the plan is kept are within the budget."""
@@ -371,10 +375,13 @@ class Search:
 
     def in_time(self, trials: int, guard_s: float) -> bool:
         """The same of a budget in seconds: runs of the guard are no trials."""
-        # The first one is not like the others: it has phases after its window.
-        took = median([each.seconds for each in self.ledger.trials if each.status is Status.DONE] or [0.0])
-        needed = trials * took + guard_s
+        needed = trials * self.trial_s + guard_s
         return self.budget.seconds is None or time.monotonic() - self.started + needed <= self.budget.seconds
+
+    @property
+    def trial_s(self) -> float:
+        """Of a usual trial: the first one has phases after its window."""
+        return median([each.seconds for each in self.ledger.trials if each.status is Status.DONE] or [0.0])
 
     def too_large(self, trial: Trial | None) -> bool:
         used = trial.figures.memory_bytes if trial is not None and trial.figures else None
@@ -388,11 +395,5 @@ def _with_operators(seen: tuple[Timeline, ...], before: tuple[Timeline, ...]) ->
 
 def _acting(plan: Plan, candidate: Candidate, held: Duel) -> Plan:
     """Without what only came along with the candidate, and could not act."""
-    idle = _refused(held).keys() & candidate.beside.keys()
+    idle = held.refused.keys() & candidate.beside.keys()
     return Plan({key: value for key, value in plan.settings.items() if key not in idle}) if idle else plan
-
-
-def _refused(held: Duel) -> dict[str, str]:
-    """Settings of the challenger that acted nowhere, and why: one loader may take what another refuses."""
-    last = held.last
-    return {key: last.refused[key] for key in last.refused if key not in last.stood} if last else {}

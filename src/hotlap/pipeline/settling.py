@@ -54,16 +54,16 @@ def settle(search: Search) -> None:
         in_time = search.in_time(CONCLUSION, search.guard.answer_s(another, search.best))
         for each in suspects[:1] if in_time else suspects:
             steps.remove(each)
-            _step_back(search, _folded(search, steps))
+            step_back(search, _folded(search, steps))
             lasts = in_time or guarded.sameness is Sameness.DIFFERENT
             search.declare(
-                _candidate(each), Ruling.DROP, each.gain, guarded, of_the_whole(guarded), lasts=lasts
+                candidate_of(each), Ruling.DROP, each.gain, guarded, of_the_whole(guarded), lasts=lasts
             )
         write_plan_of(search)
 
 
-def _step_back(search: Search, plan: Plan) -> None:
-    """What it brings is not known where it was never run."""
+def step_back(search: Search, plan: Plan) -> None:
+    """Stand on a plan with less in it. What it brings is not known where it was never run."""
     known = search.ledger.of(plan)
     search.plan = plan
     if known:
@@ -102,9 +102,10 @@ def _folded(search: Search, steps: Sequence[Verdict]) -> Plan:
     """The plan of these steps, without what had been taken out of it before."""
     plan = Plan()
     for each in steps:
-        plan = composed(plan, _candidate(each), search.knobs)
+        plan = composed(plan, candidate_of(each), search.knobs)
     return Plan({key: value for key, value in plan.settings.items() if key in search.plan.settings})
 
 
-def _candidate(step: Verdict) -> Candidate:
+def candidate_of(step: Verdict) -> Candidate:
+    """What was ruled on."""
     return Candidate(step.knob, step.setting, step.predicted, step.predicted_interval, 0.0, step.beside)

@@ -103,6 +103,36 @@ def composed(plan: Plan, candidate: Candidate, knobs: Mapping[str, Knob]) -> Pla
     return Plan({**kept, **new})
 
 
+def together(plan: Plan, group: Iterable[Candidate], knobs: Mapping[str, Knob]) -> Plan:
+    """The plan with all of them."""
+    for each in group:
+        plan = composed(plan, each, knobs)
+    return plan
+
+
+def side_by_side(ranked: Iterable[Candidate], plan: Plan, knobs: Mapping[str, Knob]) -> list[Candidate]:
+    """Of each knob one, and none for which another setting, also of the plan, would have to go."""
+    found: list[Candidate] = []
+    for each in ranked:
+        before = together(plan, found, knobs)
+        if each.knob not in {other.knob for other in found} and (
+            before.settings.items() <= composed(before, each, knobs).settings.items()
+        ):
+            found.append(each)
+    return found
+
+
+def opening(ranked: Iterable[Candidate], plan: Plan, knobs: Mapping[str, Knob]) -> list[Candidate]:
+    """What a search may begin with, as one plan: all that is predicted to help even at the worst. Of knobs that relieve
+    the same cause the best one: what the others would bring beside it is known only when it stands."""
+    chosen: list[Candidate] = []
+    for each in ranked:
+        relieved = {cause for other in chosen for cause in knobs[other.knob].relieves}
+        if each.interval is not None and each.interval.low > 0 and not knobs[each.knob].relieves & relieved:
+            chosen.append(each)
+    return side_by_side(chosen, plan, knobs)
+
+
 def simpler(candidate: Candidate, plan: Plan, knobs: Mapping[str, Knob]) -> bool:
     """Whether it asks less of the machine than the setting it replaces: then a tie is enough."""
     before = plan.settings.get(candidate.knob)

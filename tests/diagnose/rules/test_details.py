@@ -100,12 +100,20 @@ def test_batches_of_unlike_sizes_measure_the_fixed_part(make):
         for stage, column in timeline.steps.stages.items()
     }
     samples = [128 if index in short else 512 for index in range(205)]
-    found = look(
-        Cause.BATCH_TOO_SMALL,
-        make.sight(replace(timeline, steps=replace(timeline.steps, samples=samples, stages=stages))),
-    )
-    assert found.evidence["batch"] == 512
-    assert found.evidence["fixed_share"] == pytest.approx(0.6 * 0.95 + 0.05, abs=0.05)
+    lengths = {"tokens": [60 * each for each in samples], "padded": [4 * each for each in samples]}
+    for seen in ({"tokens": [0] * 205, "padded": [0] * 205}, lengths):
+        steps = replace(timeline.steps, samples=samples, stages=stages, **seen)
+        found = look(Cause.BATCH_TOO_SMALL, make.sight(replace(timeline, steps=steps)))
+        assert found.evidence["batch"] == 512
+        assert found.evidence["fixed_share"] == pytest.approx(0.6 * 0.95 + 0.05, abs=0.05)
+
+
+def test_batches_of_as_many_positions_say_nothing_of_the_fixed_part(make):
+    """Two long sequences or forty short ones: both take as long, and that is no fixed part."""
+    timeline = make.timeline(40.0, model=None)
+    samples = [2 if index % 3 else 40 for index in range(205)]
+    steps = replace(timeline.steps, samples=samples, tokens=[4000] * 205, padded=[100] * 205)
+    assert look(Cause.BATCH_TOO_SMALL, make.sight(replace(timeline, steps=steps))) is None
 
 
 @pytest.mark.parametrize("fixed", [0.5, 0.1])

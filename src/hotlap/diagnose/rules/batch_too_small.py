@@ -6,7 +6,7 @@ What it is
 How it is recognised
     At least 30 % of forward and backward does not grow with the batch. Where batches of unlike sizes (the
     last one of an epoch, say) or sequences of unlike lengths were seen that part is measured: the time that
-    is left when the samples, or the positions, are taken away. Else it is reckoned from the calls of leaf
+    is left when the samples, or the positions of sequences, are taken away. Else it is reckoned from the calls of leaf
     modules (25 us each), and only for passes of at most 32 samples through a model that does not loop over
     its modules. A quarter of the memory must be free. The share is what eight times the batch would save, in
     the optimizer as well.
@@ -69,13 +69,12 @@ def _reckoned(sight: Sight, batch: float) -> float | None:
 
 
 def _measured(timeline: Timeline) -> float | None:
-    """From batches of unlike sizes; from sequences of unlike lengths where all batches hold as many."""
+    """From batches of unlike sizes. Of sequences the positions count: many short ones may take as long as a few."""
     steps, first = timeline.steps, timeline.steady_from
     columns = [steps.stages[stage][first:] for stage in GROWS if stage in steps.stages]
     times = [sum(row) for row in zip(*columns, strict=True)]
     positions = [real + empty for real, empty in zip(steps.tokens[first:], steps.padded[first:], strict=True)]
-    by_samples = _at_nothing(steps.samples[first:], times)
-    return _at_nothing(positions, times) if by_samples is None else by_samples
+    return _at_nothing(positions if any(positions) else steps.samples[first:], times)
 
 
 def _at_nothing(sizes: Sequence[int], times: Sequence[float]) -> float | None:
