@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
 from hotlap.facts.verdict import Sameness
 from hotlap.facts.witness import Witness
-from hotlap.judge.guard import bitwise, chance, close, first_difference, level, so_far
+from hotlap.judge.guard import bitwise, chance, close, first_difference, level, so_far, untrained
 
 STEPS = 20
 
@@ -150,6 +151,42 @@ def test_one_seed_of_an_untrained_loss_is_asked_further_though_it_lies_close():
     plan = replace(witness(batch=1000), losses=(1.5,) * STEPS)
     assert so_far(base, plan, "statistical").sameness is Sameness.NOT_DECIDED
     assert so_far(base, replace(plan, samples=base.samples), "statistical").sameness is Sameness.SO_FAR
+
+
+MANY_SHORT = (100, 4, 6, 90, 4, 8, 80, 6, 5, 7, 60, 5, 90, 4, 6, 70, 5, 6, 50, 4)  # samples of each batch
+
+
+def of_tokens(seed, sizes=MANY_SHORT):
+    """A run whose batches hold as many tokens: many short samples, or a few long ones; 30 on average."""
+    turned = (*sizes[seed:], *sizes[:seed])
+    return replace(witness(seed), samples=tuple(accumulate(turned)))
+
+
+def test_batches_of_as_many_tokens_count_for_as_many_samples_as_they_hold_on_average():
+    """The first batch of one run holds 100 samples, of another 4: neither model has seen more than the other."""
+    base = seeds(batch=8)
+    found = close(base, [of_tokens(seed) for seed in range(3)], "statistical")
+    assert "as many samples as" not in found.reason
+    evenly = [witness(seed, batch=30) for seed in range(3)]
+    assert [found.reason, found.sameness] == [
+        (same := close(base, evenly, "statistical")).reason,
+        same.sameness,
+    ]
+
+
+def test_what_is_too_large_on_average_is_not_compared():
+    larger = [of_tokens(seed, tuple(8 * each for each in MANY_SHORT)) for seed in range(3)]
+    assert "as many samples as 20 steps" in close(seeds(batch=8), larger, "statistical").reason
+    assert untrained(seeds(batch=8), larger)
+    assert not untrained(seeds(batch=8), [of_tokens(seed) for seed in range(3)])
+
+
+def test_a_last_batch_that_is_smaller_leaves_the_count_as_it_is():
+    """Of 20 steps the tenth ends an epoch: what was seen until then was seen."""
+    sizes = (8,) * 9 + (3,) + (8,) * 10
+    short = [replace(each, samples=tuple(accumulate(sizes))) for each in seeds()]
+    assert level(short[0], 40) == level(witness(), 40)
+    assert close(short, short, "statistical").sameness is Sameness.SAME
 
 
 def test_updates_that_are_lost_show_in_a_run_that_ended_sooner():

@@ -59,6 +59,16 @@ def test_bitwise_ones_change_no_bit_and_the_others_what_they_say(name: str, tmp_
     assert _padding(other.training[:4]) < _padding(alone.training[:10])
     assert other.validating == alone.validating, "loaders that validate are left alone"
 
+    even, fitter = under({"bucketing": "tokens"}, train, tmp_path)
+    assert [each.reason for each in fitter.fitted if not each.acts] == []
+    assert len(even.training) == len(alone.training), "as many batches, and so steps"
+    per_epoch = len(alone.training) // trainings.EPOCHS
+    assert sum(rows for rows, _ in even.training[:per_epoch]) == sum(
+        rows for rows, _ in alone.training[:per_epoch]
+    )
+    assert _padding(even.training[:per_epoch]) < _padding(alone.training[:per_epoch])
+    assert even.validating == alone.validating
+
     assert train(tmp_path).same_bits(alone), "undone, nothing is left"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import random
+import sys
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -29,6 +31,7 @@ from hotlap.facts.timeline import (
 from hotlap.knobs import bucketing, max_length, non_blocking
 from hotlap.ports import target as targets
 from hotlap.ports.knob import CannotActError, NotMineError
+from hotlap.ports.values import NotAllowedError
 from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.loader_iterator import Setup
 from hotlap.seams.patches import Patches
@@ -70,6 +73,7 @@ def target(training: bool | None = True, **changes: Any) -> targets.Loader:
         ("batch-size", 8, {}),
         ("batch-size", 8, {"batch_sampler": BatchSampler(RandomSampler(ROWS), 4, True), "batch_size": 1}),
         ("bucketing", "rows", {}),
+        ("bucketing", "tokens", {}),
         ("max-length", 5, {}),
     ],
 )
@@ -147,6 +151,62 @@ def test_buckets_have_the_same_samples_with_less_padding_and_agree_between_ranks
     again.set_epoch(3)
     assert list(again) == batches[0], "the epoch alone decides"
     assert list(again) != batches[0]
+
+
+@pytest.mark.parametrize(("count", "size", "drop_last"), [(205, 4, False), (205, 8, True), (64, 8, False)])
+def test_batches_of_tokens_are_as_many_and_hold_as_much(count: int, size: int, drop_last: bool) -> None:
+    """Some samples are thirty times as long as most."""
+    lengths = [300 if index % 17 == 0 else 10 + index % 7 for index in range(count)]
+    own = RandomSampler(range(count), generator=torch.Generator().manual_seed(1))
+    order = list(own)[: count - count % size] if drop_last else range(count)
+    own.generator.manual_seed(1)
+    kind = type("TokenBuckets", (bucketing.TokenBuckets,), {"lengths": lengths})
+    batches = kind(own, size, drop_last)
+    made = list(batches)
+    assert len(made) == len(batches) == -(-len(order) // size)
+    assert sorted(chain(*made)) == sorted(order)
+    assert min(map(len, made)) >= 2
+    rows = type("Buckets", (bucketing.Buckets,), {"lengths": lengths})(order, size, drop_last)
+    assert _largest(made, lengths) < 0.5 * _largest(list(rows), lengths)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 50])
+def test_batches_of_tokens_are_as_many_whatever_the_lengths(size: int) -> None:
+    for seed in range(40):
+        chance = random.Random(seed)
+        lengths = [int(chance.lognormvariate(3, 1.5)) for _ in range(chance.randrange(1, 120))]
+        kind = type("TokenBuckets", (bucketing.TokenBuckets,), {"lengths": lengths})
+        batches = kind(range(len(lengths)), size, drop_last=False)
+        made = list(batches)
+        assert sorted(chain(*made)) == list(range(len(lengths)))
+        assert len(made) == len(batches)
+        assert all(made), "no batch is empty"
+
+
+def test_ranks_that_accelerate_shares_batches_out_to_have_no_batches_of_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It passes over those that are not full; of one rank nothing is shared out."""
+    monkeypatch.setitem(sys.modules, "accelerate.data_loader", sys)
+    KNOBS["bucketing"].apply(target(), "tokens")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    KNOBS["bucketing"].apply(target(), "rows")
+    with pytest.raises(CannotActError, match="Accelerate passes over"):
+        KNOBS["bucketing"].apply(target(), "tokens")
+
+
+def test_what_was_a_switch_is_read_as_rows() -> None:
+    values = KNOBS["bucketing"].values
+    assert [values.read(each) for each in (True, "true", "rows", False, "tokens")] == [
+        "rows", "rows", "rows", "off", "tokens",
+    ]  # fmt: skip
+    with pytest.raises(NotAllowedError, match="token"):
+        values.read("tokn")
+
+
+def _largest(batches: list[list[int]], lengths: list[int]) -> int:
+    """Positions of a batch, padding among them."""
+    return max(len(batch) * max(lengths[at] for at in batch) for batch in batches)
 
 
 def _padded(batches: list[list[int]], lengths: list[int]) -> int:

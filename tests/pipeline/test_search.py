@@ -46,6 +46,7 @@ class World:
     shuffles: tuple = ()  # settings that train the same one on other batches
     quiet_seeds: int = 0  # the first ones show nothing of it
     astray: tuple = ()  # values that train another one, which the first seed does not show
+    bulky: tuple = ()  # settings under which one batch holds all that the guard's runs see
     interrupt_at: int = 10**6
     made: list = field(default_factory=list)  # (kind, settings) of every process
     phases: list = field(default_factory=list)  # after the window of every trial
@@ -121,7 +122,9 @@ class FakeBench:
         losses = tuple(2.0 - 0.01 * step + 0.1 * seed + off for step in range(steps))
         way = tuple((float(step + 1),) for step in range(steps))
         batches = ("b",) * steps
-        seen = Witness(seed, losses, tuple(range(8, 8 * steps + 1, 8)), batches, (0.0,), way, "p", "g", steps)
+        batch = 8 * steps if set(self.world.bulky) & set(plan.settings) else 8
+        counted = tuple(range(batch, batch * steps + 1, batch))
+        seen = Witness(seed, losses, counted, batches, (0.0,), way, "p", "g", steps)
         return (None if interrupted else seen), interrupted
 
     def screen(self, number, schedule):
@@ -279,6 +282,13 @@ def test_one_seed_is_enough_to_go_on_from_a_plan_unless_it_raises_doubts(tmp_pat
     assert (found.sameness, found.seeds, len(world.made)) == (Sameness.SO_FAR, 1, 2)
     found = guard.look(Plan({"precision": "bf16-mixed"}), None)
     assert (found.sameness, found.seeds) == (Sameness.DIFFERENT, 3)
+
+
+def test_more_seeds_are_not_asked_where_none_can_tell(tmp_path):
+    """One batch holds all that is compared."""
+    world = World(bulky=("batch-size",))
+    found = guard_of(world, tmp_path).look(Plan({"batch-size": 4096}), None)
+    assert (found.sameness, found.seeds, len(world.made)) == (Sameness.NOT_DECIDED, 3, 6)
 
 
 def test_what_a_trial_found_of_a_setting_counts_for_what_its_answer_takes(tmp_path):
@@ -731,6 +741,19 @@ def test_what_pays_within_one_process_goes_on_together(searched):
     assert [kind for kind, _ in world.made].count("guard") == 6
 
 
+def test_what_has_missed_in_blocks_is_asked_again_after_what_was_never_tried(searched):
+    """Doubled batches, which nobody predicts, make the incumbent faster by more than a tenth each."""
+    world = World(by_batch, shows=SHOWN)
+    unpredicted = [replace(each, predicted=None, interval=None, ceiling=1.6) for each in (DOUBLED, AGAIN)]
+    tuning, _ = searched(world, [offer("channels-last", True, 0.45), *unpredicted], seconds=30.0)
+    assert [(each.knob, each.setting) for each in tuning.verdicts] == [
+        ("channels-last", True),
+        ("batch-size", 64),
+        ("batch-size", 128),
+        ("channels-last", True),
+    ]
+
+
 @pytest.mark.parametrize("fault", ["dead", "wrong"])
 def test_what_does_not_hold_together_is_tried_one_by_one(searched, fault):
     world = World({"fused-optimizer": 1.2, "precision": 1.3}, shows=SHOWN, **{fault: ("precision",)})
@@ -825,3 +848,108 @@ def test_workers_are_rehearsed_once_where_there_is_time_for_it(searched, seconds
     assert ("ceiling" in world.phases[0]) is rehearses
     assert len(world.phases) > 2
     assert not any("ceiling" in phases for phases in world.phases[1:])
+
+
+def sure(knob, setting, predicted=0.5, beside=None):
+    """Predicted to help even at the worst."""
+    return replace(offer(knob, setting, predicted, beside), interval=Interval(predicted / 2, 2 * predicted))
+
+
+BUCKETS, BF16 = sure("bucketing", "tokens", 0.3), sure("precision", "bf16-mixed", 0.1)
+KEPT_MEMORY, LARGER = sure("keep-memory", True, 0.05), sure("batch-size", 8, 0.2, {"scale-lr": "sqrt"})
+OPENING = [BUCKETS, LARGER, BF16, KEPT_MEMORY]
+
+
+def by_another(settings):
+    """A larger batch pays only beside memory that is kept, and costs as much without."""
+    faster = {"bucketing": 1.3, "precision": 1.2, "keep-memory": 1.05}
+    rate = math.prod(faster.get(key, 1.0) for key in settings)
+    return rate * ({True: 1.25, False: 0.9}["keep-memory" in settings] if "batch-size" in settings else 1.0)
+
+
+def test_all_that_is_predicted_to_help_is_tried_as_one_plan(searched):
+    """One by one the batch would be dropped before the memory is kept, and tried again at the end at best."""
+    world = World(by_another)
+    tuning, written = searched(world, OPENING)
+    all_of_them = {
+        "bucketing": "tokens",
+        "scale-lr": "sqrt",
+        "batch-size": 8,
+        "precision": "bf16-mixed",
+        "keep-memory": True,
+    }
+    assert world.made[1] == ("trial", all_of_them)
+    assert written.settings == all_of_them
+    assert tuning.guard.sameness is Sameness.SAME
+    assert tuning.gain.value == pytest.approx(1.3 * 1.25 * 1.2 * 1.05 - 1, abs=0.05)
+
+
+def test_each_setting_of_the_opening_is_asked_what_it_brings_beside_the_others(searched):
+    tuning, _ = searched(World(by_another), OPENING)
+    shown = {each.knob: each for each in tuning.verdicts if each.gain is not None}
+    assert {key: round(each.gain.value, 1) for key, each in shown.items()} == {
+        "bucketing": 0.3,
+        "batch-size": 0.2,
+        "precision": 0.2,
+        "keep-memory": 0.5,  # without it the batch costs more than it brings
+    }
+    assert all(each.beside_all and each.ruling is Ruling.KEEP for each in shown.values())
+
+
+def test_what_the_others_of_an_opening_have_carried_goes(searched):
+    """Half precision makes this job slower: the whole is faster all the same."""
+    world = World({"bucketing": 1.5, "batch-size": 1.4, "precision": 0.9})
+    tuning, written = searched(world, [BUCKETS, LARGER, BF16])
+    assert written.settings == {"bucketing": "tokens", "scale-lr": "sqrt", "batch-size": 8}
+    dropped = [each for each in tuning.verdicts if each.ruling is Ruling.DROP]
+    assert [(each.knob, each.reason) for each in dropped] == [("precision", "it is slower")]
+    assert dropped[0].gain.value == pytest.approx(-0.1, abs=0.02)
+    assert tuning.gain.value == pytest.approx(1.1, abs=0.05)
+
+
+@pytest.mark.parametrize("fault", ["dead", "wrong"])
+def test_an_opening_that_does_not_hold_is_tried_one_by_one(searched, fault):
+    world = World({"bucketing": 1.5, "batch-size": 1.4, "precision": 1.2}, **{fault: ("precision",)})
+    tuning, written = searched(world, [BUCKETS, LARGER, BF16])
+    assert "together they do not hold: one by one" in searched.said
+    assert written.settings == {"bucketing": "tokens", "scale-lr": "sqrt", "batch-size": 8}
+    assert ("precision", Ruling.DROP) in rulings(tuning)
+
+
+def test_what_cannot_act_is_left_out_of_an_opening(searched):
+    world = World({"bucketing": 1.5, "batch-size": 1.4}, idle=("precision", "scale-lr"))
+    tuning, written = searched(world, [BUCKETS, LARGER, BF16])
+    assert written.settings == {"bucketing": "tokens", "batch-size": 8}
+    dropped = [(each.knob, each.reason) for each in tuning.verdicts if each.ruling is Ruling.DROP]
+    assert dropped == [("precision", "it cannot act: planted")]
+
+
+def test_an_opening_needs_time_for_all_that_follows(searched):
+    """A round, the guard's answer and the proof: six trials of 10 s. One by one the first is tried in any case."""
+    world = World(by_another)
+    searched(world, OPENING, budget=Budget(seconds=50), seconds=10.0)
+    assert world.made[1] == ("trial", {"bucketing": "tokens"})
+
+
+def test_time_is_kept_back_to_ask_of_each_setting(searched):
+    """Four trials for each of the two, 0.1 s each: what promises less than the opening is not begun any more."""
+    world = World({"bucketing": 1.5, "precision": 1.3})
+    tuning, _ = searched(world, [BUCKETS, BF16, COMPILE], budget=Budget(trials=22))
+    asked = [each.knob for each in tuning.verdicts if each.beside_all]
+    assert asked == ["precision", "bucketing"]
+
+
+def test_what_was_not_asked_for_want_of_time_is_asked_by_a_search_that_goes_on(searched):
+    world = World({"bucketing": 1.5, "precision": 1.3})
+    tuning, written = searched(world, [BUCKETS, BF16], budget=Budget(trials=7))
+    assert [each.gain for each in tuning.verdicts] == [None, None]
+    assert len(written.settings) == 2
+    tuning, written = searched(world, [BUCKETS, BF16])
+    assert [each.knob for each in tuning.verdicts if each.beside_all] == ["precision", "bucketing"]
+    assert len(written.settings) == 2
+
+
+def test_an_opening_is_for_speed_and_for_the_script_as_it_is(searched):
+    world = World(by_another)
+    searched(world, OPENING, wish=Wish("balanced", frozenset(Numerics)))
+    assert world.made[1] == ("trial", {"bucketing": "tokens"})

@@ -10,7 +10,7 @@ from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Interval, Sev
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Dataset, Loader, Optimizer
 from hotlap.ports.knob import Numerics
-from hotlap.propose.search import Candidate, Wish, candidates, composed, simpler
+from hotlap.propose.search import Candidate, Wish, candidates, composed, opening, simpler
 from hotlap.seams.catalogue import all_knobs
 from hotlap.seams.plan import checked
 
@@ -173,6 +173,33 @@ def test_what_makes_no_sense_beside_a_candidate_gives_way():
         "scale-lr": "sqrt",
         "batch-size": 64,
     }
+
+
+def likely(knob, setting, predicted, low=0.01):
+    return Candidate(knob, setting, predicted, Interval(low, 1.0), 0.5)
+
+
+def test_a_search_opens_with_one_remedy_for_each_cause_that_helps_at_the_worst():
+    ranked = [
+        likely("cache-dataset", "memory", 0.9),
+        likely("num-workers", 2, 0.8),  # for the same items
+        likely("bucketing", "tokens", 0.5),
+        likely("bucketing", "rows", 0.45),
+        likely("compile", "default", 0.4, low=0.0),
+        Candidate("channels-last", True, None, None, 0.3),
+        likely("fused-optimizer", "fused", 0.1),
+    ]
+    found = opening(ranked, Plan(), KNOBS)
+    assert [each.knob for each in found] == ["cache-dataset", "bucketing", "fused-optimizer"]
+    assert found[1].setting == "tokens"
+
+
+def test_an_opening_holds_nothing_for_which_another_setting_would_have_to_go():
+    """hotlap's own loader has no workers of torch's."""
+    ranked = [likely("loader", True, 0.5), likely("prefetch-factor", 4, 0.4), likely("tf32", True, 0.1)]
+    clashing = [each.knob for each in ranked if KNOBS["loader"].clash(True, each.knob, each.setting)]
+    found = opening(ranked, Plan(), KNOBS)
+    assert clashing and not {each.knob for each in found} & set(clashing)
 
 
 def test_fewer_workers_are_simpler_more_or_others_are_not():

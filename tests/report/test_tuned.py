@@ -142,6 +142,24 @@ def test_an_interrupted_search_claims_no_proof(searched):
     assert "was not compared with the script as it is" in shown
 
 
+HOW = {
+    "live": ({"live": True}, "in turn within one process", "在同一进程内轮流测量"),
+    "opening": ({"beside_all": True}, "is over the plan with all the others", "相对于含其余全部设置的方案"),
+    "unasked": ({"gain": None}, "before it was asked what each brings", "预算已用完"),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_how_a_gain_was_found_is_told_where_it_was_not_in_order(searched, how):
+    changes, *phrases = HOW[how]
+    others = [phrase for name, (_, phrase, _) in HOW.items() if name != how]
+    view = searched(verdicts=(CACHED, replace(COMPILED, **changes)))
+    for lang, phrase in zip(("en", "zh"), phrases, strict=True):
+        shown = "".join(line.strip() + " " * (lang == "en") for line in draw(view, lang).splitlines())
+        assert re.search(f"compile=default[:：].*{phrase}", shown)
+        assert not any(other in shown for other in others)
+
+
 def test_the_verdict_of_the_last_try_counts(searched):
     reasons = {each["knob"]: each["reason"] for each in searched()["rejected"]}
     assert reasons["num-workers"] == NOISE

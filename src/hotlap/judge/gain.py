@@ -69,6 +69,16 @@ def rule_simpler(gain: Gain | None, tie: float = LEAST) -> Ruling:
     return Ruling.DROP if gain.interval.high < 0.0 else Ruling.UNDECIDED
 
 
+def rule_predicted(gain: Gain | None) -> Ruling:
+    """Of a setting that was predicted to help at the worst, and taken in with others that surely do: after the usual
+    rounds it stays by what they show, sure or not. To throw out what seems to help costs more than to keep what may
+    not."""
+    sure = rule(gain)
+    if gain is None or sure is not Ruling.UNDECIDED or gain.trials < 2 * ROUNDS:
+        return sure
+    return Ruling.KEEP if gain.value >= LEAST else Ruling.DROP
+
+
 def beside_blocks(gain: Gain | None, shown: Gain | None) -> Gain | None:
     """What runs have measured and what blocks of steps within one process have shown, by how closely each is known.
     Where they contradict each other, the runs are right: a setting may act otherwise when it stands from the start."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import pstdev
+from dataclasses import replace
+from itertools import pairwise
+from statistics import mean, pstdev
 
 from hotlap.facts.verdict import Guarded, Sameness
 from hotlap.facts.witness import Witness
@@ -18,6 +20,7 @@ from hotlap.stats.equivalence import equivalence
 
 LEAST_SEEDS = 3
 OFF_COURSE = 0.5  # of the way that the baseline's parameters went: rounding leads nowhere near so far apart
+_USUAL_SIZES = 2  # of batches: the last one of an epoch is smaller
 STANDSTILL = 0.5  # of the baseline's way: a model that moves less drops updates
 
 _WHAT = ("the batches", "the losses", "the parameters", "the random numbers")
@@ -59,7 +62,7 @@ def first_difference(one: Witness, other: Witness) -> str:
 def so_far(base: Witness, plan: Witness, numerics: str) -> Guarded:
     """One seed: what is plainly broken shows in it. Not decided where the loss lies off by more than the baseline's own
     steps scatter: then more seeds are worth their time at once."""
-    pairs, steps = [(base, plan)], min(base.steps, plan.steps)
+    pairs, steps = _paired([base], [plan]), min(base.steps, plan.steps)
     broken = _broken(pairs, numerics)
     if broken:
         return Guarded(Sameness.DIFFERENT, numerics, broken, steps, 1)
@@ -74,7 +77,7 @@ def so_far(base: Witness, plan: Witness, numerics: str) -> Guarded:
 
 def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Guarded:
     """Pairs of runs by seed, against the spread of the baseline's own seeds."""
-    pairs = [(one, other) for one in base for other in plan if one.seed == other.seed]
+    pairs = _paired(base, plan)
     steps = min((min(one.steps, other.steps) for one, other in pairs), default=0)
     if len(pairs) < LEAST_SEEDS or steps < 2:
         reason = f"{len(pairs)} seeds and {steps} steps are too few; {LEAST_SEEDS} seeds are needed"
@@ -82,9 +85,9 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
     broken = _broken(pairs, numerics)
     if broken:
         return Guarded(Sameness.DIFFERENT, numerics, broken, steps, len(pairs))
-    untrained = _untrained(pairs)
-    if untrained:
-        return Guarded(Sameness.NOT_DECIDED, numerics, untrained, steps, len(pairs))
+    too_large = _untrained(pairs)
+    if too_large:
+        return Guarded(Sameness.NOT_DECIDED, numerics, too_large, steps, len(pairs))
     differences, levels = _differences(pairs)
     margin = chance(levels)
     found = equivalence(differences, margin)
@@ -98,6 +101,27 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
         return Guarded(Sameness.NOT_DECIDED, numerics, shown, steps, len(pairs))
     limit = "" if numerics == "rounding" else f"; what shows only after more than {steps} steps is not known"
     return Guarded(Sameness.SAME, numerics, shown + limit, steps, len(pairs))
+
+
+def untrained(base: Sequence[Witness], plan: Sequence[Witness]) -> bool:
+    """Whether only the loss before the first step could be compared: more seeds would not tell more."""
+    return bool(_untrained(_paired(base, plan)))
+
+
+def _paired(base: Sequence[Witness], plan: Sequence[Witness]) -> list[tuple[Witness, Witness]]:
+    return [(one, other) for one in _evened(base) for other in _evened(plan) if one.seed == other.seed]
+
+
+def _evened(runs: Sequence[Witness]) -> Sequence[Witness]:
+    """Where batches hold different numbers of samples, as those of as many tokens do, each counts for as many as they
+    hold on average: that the first one held many short samples does not mean that a model has seen much."""
+    sizes = [after - before for run in runs for before, after in pairwise(run.samples)]
+    if len(set(sizes)) <= _USUAL_SIZES:
+        return runs
+    size = mean(sizes)
+    return [
+        replace(run, samples=tuple(round(size * (at + 1)) for at in range(len(run.samples)))) for run in runs
+    ]
 
 
 def _broken(pairs: Sequence[tuple[Witness, Witness]], numerics: str) -> str:
@@ -142,8 +166,8 @@ def level(witness: Witness, until: int) -> float:
 
 def chance(levels: Sequence[float]) -> float:
     """How far two reseeded runs of the script are apart: the deviation of a difference, which is of two levels."""
-    mean = sum(levels) / len(levels)
-    return math.sqrt(2 * sum((each - mean) ** 2 for each in levels) / (len(levels) - 1))
+    middle = sum(levels) / len(levels)
+    return math.sqrt(2 * sum((each - middle) ** 2 for each in levels) / (len(levels) - 1))
 
 
 def _not_finite(pairs: Sequence[tuple[Witness, Witness]]) -> str:

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 
 def screenable(search: Search, offered: list[Candidate]) -> list[Candidate]:
-    """Candidates for one process, as many as the budget has time for."""
-    several = search.screening.suited(offered, search.plan, search.knobs, search.best)
+    """Candidates for one process, as many as the budget has time for. What has missed once is not asked again before
+    what was never tried."""
+    again = search.tried.has_missed(offered[0].key)
+    alike = [each for each in offered if search.tried.has_missed(each.key) is again]
+    several = search.screening.suited(alike, search.plan, search.knobs, search.best)
     while several and search.begun and not _affordable(search, several):
         several = several[:-1]
     return several

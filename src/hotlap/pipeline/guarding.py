@@ -10,7 +10,7 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Trial
 from hotlap.facts.verdict import Guarded, Sameness
 from hotlap.facts.witness import Witness
-from hotlap.judge.guard import LEAST_SEEDS, bitwise, close, so_far
+from hotlap.judge.guard import LEAST_SEEDS, bitwise, close, so_far, untrained
 from hotlap.measure.duel import InterruptedSearch
 from hotlap.measure.ledger import Answered, Ledger, key_of
 from hotlap.measure.runner import Bench
@@ -102,7 +102,7 @@ class GuardRuns:
             base = _found(self._witness(Plan(), seed) for seed in range(seeds))
             other = _found(self._witness(plan, each.seed, base=each) for each in base)
             judged = close(base, other, numerics.value) if base and other else None
-            if judged is None or judged.sameness is not Sameness.NOT_DECIDED:
+            if judged is None or judged.sameness is not Sameness.NOT_DECIDED or untrained(base, other):
                 break
         return judged
 

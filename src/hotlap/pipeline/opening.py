@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Goal
 from hotlap.facts.verdict import PASSING, Ruling, Verdict
-from hotlap.judge.gain import BEHIND, rule
+from hotlap.judge.gain import BEHIND, LEAST, rule, rule_predicted
 from hotlap.measure.duel import Duel
+from hotlap.pipeline.concluding import write_plan_of
 from hotlap.pipeline.reasons import cannot_act, slower
 from hotlap.pipeline.settling import candidate_of, step_back
 from hotlap.propose.search import Candidate, opening, together
@@ -67,23 +68,25 @@ def asking_s(search: Search) -> float:
 
 
 def ask_of_each(search: Search) -> None:
-    """Of settings that were taken in together, what each brings beside all the others; what cannot be shown to bring
-    anything goes. Those that promised least are asked first: the budget may end before all are."""
+    """Of settings that were taken in together, what each brings beside all the others; what shows less than is worth a
+    setting goes. Those that promised least are asked first: the budget may end before all are."""
     for own, verdict in sorted(_unasked(search), key=lambda each: each[1].predicted or 0.0):
-        if not search.fits_if_kept(0.0):
+        if not search.fits_if_kept(_TRIALS * search.trial_s):
             return
         search.said.note(f"what does {verdict.knob} bring beside the others?")
         kept = search.plan.settings.items()
         without = Plan({key: value for key, value in kept if key not in own})
-        gain = search.gain(search.duel(without, search.plan), Goal.SPEED)
+        held = search.duel(without, search.plan, judge=rule_predicted, least=BEHIND)
+        gain = search.gain(held, Goal.SPEED)
         if gain is None:
             continue
-        keeps = rule(gain) is Ruling.KEEP
-        if not keeps:
+        asked = candidate_of(verdict)
+        if gain.value >= LEAST:
+            search.declare(asked, Ruling.KEEP, gain, verdict.guard, "", beside_all=True)
+        else:
             step_back(search, without)
-        reason = "" if keeps else slower(gain)
-        ruling = Ruling.KEEP if keeps else Ruling.DROP
-        search.declare(candidate_of(verdict), ruling, gain, verdict.guard, reason, beside_all=True)
+            write_plan_of(search)
+            search.declare(asked, Ruling.DROP, gain, None, slower(gain), beside_all=True)
 
 
 def _unasked(search: Search) -> list[tuple[dict[str, Any], Verdict]]:

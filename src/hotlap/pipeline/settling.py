@@ -23,10 +23,12 @@ _LOOSEST_FIRST = (Numerics.STATISTICAL, Numerics.ROUNDING, Numerics.BITWISE)
 
 def leave_out_what_is_idle(search: Search) -> None:
     """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out, with what
-    stands beside it. The last one has just won by itself, unless it was kept in a group."""
+    stands beside it. The last one has just won by itself, unless it was kept in a group; those of the opening have won
+    beside all others."""
+    asked = {each.knob for each in search.verdicts if each.beside_all}
     for own in search.accepted():
         key, last = list(own)[-1], list(search.plan.settings)[-1]
-        won = key == last and key not in search.in_a_group
+        won = key in asked or (key == last and key not in search.in_a_group)
         if won or not search.fits_if_kept(0.0):
             continue
         kept = search.plan.settings.items()

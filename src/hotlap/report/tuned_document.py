@@ -110,15 +110,25 @@ def _ablation(view: View, say: Phrases) -> Section | None:
         for each in kept
         if (also := _brought(each, view["plan"]["settings"]))
     ]
-    live = ", ".join(setting(each) for each in kept if each["live"])
-    turns = [say("tuned.live", settings=live)] if live else []
+    ways = [
+        say(f"tuned.{way}", settings=", ".join(named))
+        for way in ("live", "beside_all", "unasked")
+        if (named := [setting(each) for each in kept if _measured(each) == way])
+    ]
     return Section(
         "ablation",
         say("section.ablation"),
         (),
         Table(_columns(names, say), tuple(rows)),
-        (*brought, *paid, say("tuned.notes"), *turns, say("tuned.promise")),
+        (*brought, *paid, say("tuned.notes"), *ways, say("tuned.promise")),
     )
+
+
+def _measured(each: View) -> str:
+    """How the gain of a kept setting was found, where it was not by a duel of its own with the plan above it."""
+    if each["gain"] is None:
+        return "unasked"
+    return "live" if each["live"] else "beside_all" if each["beside_all"] else ""
 
 
 def _brought(each: View, standing: View) -> str:
