@@ -165,5 +165,6 @@ class TokenBuckets(Buckets):
             batches.append(pool[at : at + rows])
             at += rows
         if len(batches) > 1 and len(batches[-1]) < least:
-            batches[-2] += batches.pop()
+            left = batches.pop()
+            batches[-1] += left
         return batches
