@@ -1,11 +1,12 @@
 """How often a search keeps a setting that does nothing, and finds one that does: simulated, with the rules of `tune`.
 
-usage: python bench/false_keeps.py [--searches 1000] [--live] [--means]
+usage: python bench/false_keeps.py [--searches 1000] [--live] [--opening] [--means]
 Five candidates in turn, four rounds each, two where they are behind, up to eight where a gain seems to be worth it.
 Runs scatter by so much between each other, and the machine's pace between rounds; each candidate truly brings the gain
 of its column. In the last lines the machine has two paces, a quarter apart, and changes between two runs with the
 probability that is shown. With --live they take turns within one process first, where blocks of steps scatter as runs
-do. With --means the ratios in the middle are never asked.
+do. With --opening they were predicted to help and taken in together, and stay by what they show. With --means the
+ratios in the middle are never asked.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from collections.abc import Sequence
 
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import (
+    BEHIND,
     DONE,
+    LEAST,
     LOOKING,
     ROUNDS,
     as_gain,
@@ -26,6 +29,7 @@ from hotlap.judge.gain import (
     gain_of,
     gain_of_rounds,
     rule,
+    rule_predicted,
 )
 from hotlap.measure.duel import USUAL, scatter_of_rounds
 from hotlap.pipeline.screening import MORE_TURNS, MOST_TURNS, Screening
@@ -42,7 +46,7 @@ GAINS = (0.0, 0.05, 0.10)
 class Search:
     """One that never changes its incumbent: all candidates meet the script as it is."""
 
-    of_rounds = staticmethod(gain_of_rounds)
+    of_rounds, judge, least = staticmethod(gain_of_rounds), staticmethod(rule), 1
 
     def __init__(self, chance: random.Random, run: float, pace: float, gain: float) -> None:
         self.chance, self.run, self.pace, self.gain = chance, run, pace, gain
@@ -60,8 +64,8 @@ class Search:
             self.round()
             made = len(self.ratios[-1])
             over = enough(made, beside_blocks(self.known(final=False), shown))
-            ruling = rule(beside_blocks(self.known(final=over and made <= ROUNDS), shown))
-            if over or ruling is not Ruling.UNDECIDED:
+            ruling = self.judge(beside_blocks(self.known(final=over and made <= ROUNDS), shown))
+            if (over or ruling is not Ruling.UNDECIDED) and made >= self.least:
                 return ruling
 
     def paces(self) -> tuple[float, float]:
@@ -96,6 +100,17 @@ class TwoPaces(Search):
         return -APART if self.slow else 0.0
 
 
+class Opening(Search):
+    """Settings that were predicted to help, and stay by what they show."""
+
+    judge, least = staticmethod(rule_predicted), BEHIND
+
+    def duel(self, shown: Gain | None = None) -> Ruling:
+        super().duel(shown)
+        known = self.known(final=False)
+        return Ruling.KEEP if known is not None and known.value >= LEAST else Ruling.DROP
+
+
 class LiveSearch(Search):
     """Settings that can be switched while a job runs."""
 
@@ -121,6 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--searches", type=int, default=1000)
     parser.add_argument("--live", action="store_true")
+    parser.add_argument("--opening", action="store_true")
     parser.add_argument("--means", action="store_true")
     options = parser.parse_args()
     if options.means:
@@ -128,8 +144,9 @@ def main() -> None:
     chance = random.Random(0)
     gains = "  ".join(f"kept at +{gain:3.0%}" for gain in GAINS)
     print(f"between runs  between rounds  {gains}")
-    told(LiveSearch if options.live else Search, MACHINES, chance, options.searches)
-    if not options.live:
+    kind = LiveSearch if options.live else Opening if options.opening else Search
+    told(kind, MACHINES, chance, options.searches)
+    if kind is Search:
         print(f"between runs   pace changes   {gains}")
         told(TwoPaces, TWO_PACES, chance, options.searches)
 

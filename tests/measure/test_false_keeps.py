@@ -31,6 +31,18 @@ def kept_live() -> dict[tuple[int, int], list[float]]:
     return shares("--live")
 
 
+@pytest.fixture(scope="module")
+def kept_of_opening() -> dict[tuple[int, int], list[float]]:
+    return shares("--opening")
+
+
+def test_what_was_predicted_to_help_is_thrown_out_less_often(kept, kept_of_opening):
+    """The price: more stays that brings nothing, on restless machines most of all."""
+    assert all(kept_of_opening[machine][1] > kept[machine][1] for machine in kept_of_opening)
+    assert kept_of_opening[2, 0][0] < 5.0
+    assert kept_of_opening[10, 0][0] < 40.0
+
+
 def test_little_is_kept_for_nothing(kept):
     assert max(each[0] for each in kept.values()) < 8.0
     assert kept[2, 0][0] < 3.0

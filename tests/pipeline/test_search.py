@@ -907,6 +907,23 @@ def test_what_the_others_of_an_opening_have_carried_goes(searched):
     assert tuning.gain.value == pytest.approx(1.1, abs=0.05)
 
 
+@pytest.mark.parametrize(("gain", "stays"), [(1.06, True), (1.0, False)])
+def test_what_seems_to_help_stays_on_a_restless_machine(searched, gain, stays):
+    """Runs scatter by a tenth: four rounds do not tell a gain of 6 % from noise, and it was predicted."""
+    world = World({})
+    restless = cycle((0.95, 1.03, 0.98, 1.05, 1.01, 0.97, 1.02))
+
+    def speed(settings):
+        factors = {"bucketing": 1.6, "batch-size": 1.5, "precision": gain}
+        return next(restless) * math.prod(factors.get(key, 1.0) for key in settings)
+
+    world.speeds = speed
+    tuning, written = searched(world, [BUCKETS, LARGER, BF16])
+    assert ("precision" in written.settings) is stays
+    shown = next(each.gain for each in tuning.verdicts if each.knob == "precision" and each.gain)
+    assert not shown.decided
+
+
 @pytest.mark.parametrize("fault", ["dead", "wrong"])
 def test_an_opening_that_does_not_hold_is_tried_one_by_one(searched, fault):
     world = World({"bucketing": 1.5, "batch-size": 1.4, "precision": 1.2}, **{fault: ("precision",)})
