@@ -29,7 +29,7 @@ from hotlap.measure.heat import possible
 from hotlap.measure.ledger import Ledger, key_of
 from hotlap.measure.runner import Bench, disturbed
 from hotlap.pipeline import collect
-from hotlap.pipeline.search import Budget, Said
+from hotlap.pipeline.asked import Budget, Said
 from hotlap.pipeline.trying import tune
 from hotlap.ports.knob import Numerics
 from hotlap.propose.search import Wish

@@ -9,7 +9,7 @@ from hotlap.facts.diagnosis import Interval
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Gain, Ruling, Verdict
-from hotlap.pipeline.search import Budget
+from hotlap.pipeline.asked import Budget
 
 SLOW = Figures(600.0, "samples", 800.0, 700.0, 512.0, 1 << 29, 0.1, 0.0, 3.0, 0.0, 60)
 FAST = Figures(6000.0, "samples", 80.0, 2.0, 512.0, 1 << 30, 0.97, 9.0, 3.0, 0.0, 60)

@@ -12,7 +12,7 @@ from hotlap.units import duration, rate
 if TYPE_CHECKING:
     from hotlap.facts.trial import Figures, Trial
     from hotlap.facts.verdict import Verdict
-    from hotlap.pipeline.search import Budget, Said
+    from hotlap.pipeline.asked import Budget, Said
 
 WIDTH = 100
 _SETTINGS = 30
@@ -29,7 +29,7 @@ class Teller:
         self._first: Figures | None = None
 
     def said(self) -> Said:
-        from hotlap.pipeline.search import Said
+        from hotlap.pipeline.asked import Said
 
         return Said(self.trial, self.verdict, lambda note: self._say(cut(f"  {note}")))
 

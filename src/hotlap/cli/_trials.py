@@ -14,7 +14,7 @@ from hotlap.units import duration, rate
 if TYPE_CHECKING:
     from hotlap.facts.trial import Trial
     from hotlap.measure.contest import Variant
-    from hotlap.pipeline.search import Budget
+    from hotlap.pipeline.asked import Budget
 
 TRIPPED = 4
 STEPS = 40  # steady ones of a trial, or more where they are short: several trials tell more than a long one
@@ -45,7 +45,7 @@ def add_budget_option(parser: argparse.ArgumentParser, default: str) -> None:
 
 def read_budget(text: str) -> Budget:
     """`5m`, `90s`, `1h`, or a number of trials."""
-    from hotlap.pipeline.search import Budget
+    from hotlap.pipeline.asked import Budget
 
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     if found:

@@ -38,17 +38,22 @@ class GuardRuns:
     fits: Callable[[float], bool] = lambda _: True
     made: dict[tuple[str, int, str], Witness | None] = field(default_factory=dict)
     run_s: float = 0.0  # of the longest run
+    guess_s: float = 0.0  # of a run, before there was one
 
-    def answer_s(self, plan: Plan, trial: Trial | None) -> float:
+    def answer_s(self, plan: Plan, trial: Trial | None, *, at_most: bool = False) -> float:
         """What the answer on a plan takes that is not known yet, as far as can be told: most plans of its class are
-        decided by so many seeds."""
+        decided by so many seeds; `at_most`, where all of them are needed."""
         if self.known(plan) is not None:
             return 0.0
         numerics = self.numerics_of(plan, trial)
         if numerics is Numerics.BITWISE:
-            return self._needs_s([plan], 1) + self._needs_s([Plan()], 1) + self.run_s
-        seeds = _USUAL_SEEDS[numerics]
-        return self._needs_s([Plan()], seeds) + seeds * self.run_s
+            return self._needs_s([plan], 1) + self._needs_s([Plan()], 1) + self._run_s
+        seeds = SEEDS[-1] if at_most else _USUAL_SEEDS[numerics]
+        return self._needs_s([Plan()], seeds) + seeds * self._run_s
+
+    @property
+    def _run_s(self) -> float:
+        return self.run_s or self.guess_s
 
     def look(self, plan: Plan, trial: Trial | None) -> Guarded:
         """Before a search goes on from a plan: bits decide; of what is looser one seed may show no fault. Where it
@@ -109,7 +114,7 @@ class GuardRuns:
     def _needs_s(self, plans: Sequence[Plan], seeds: int) -> float:
         """For those runs with so many seeds that were not made yet."""
         keys = [(key_of(plan.settings), seed, "") for plan in plans for seed in range(seeds)]
-        return self.run_s * sum(key not in self.made for key in keys)
+        return self._run_s * sum(key not in self.made for key in keys)
 
     def _witness(
         self, plan: Plan, seed: int, twin: str = "", *, base: Witness | None = None

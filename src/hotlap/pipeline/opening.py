@@ -6,23 +6,25 @@ decide what is found.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Goal
-from hotlap.facts.verdict import PASSING, Ruling, Verdict
+from hotlap.facts.verdict import PASSING, Ruling
 from hotlap.judge.gain import BEHIND, LEAST, rule, rule_predicted
 from hotlap.measure.duel import Duel
 from hotlap.pipeline.concluding import write_plan_of
 from hotlap.pipeline.reasons import cannot_act, slower
-from hotlap.pipeline.settling import candidate_of, step_back
+from hotlap.pipeline.settling import candidate_of, step_back, unasked
 from hotlap.propose.search import Candidate, opening, together
 
 if TYPE_CHECKING:
     from hotlap.pipeline.search import Search
 
 _LEAST = 2  # settings: one is a candidate as any other
-_TRIALS = 2 * BEHIND  # that it takes to ask of a setting what it brings, where the answer is plain
+_TRIALS = (
+    2 * BEHIND
+)  # that it takes to ask of a setting what it brings, where the answer is plain; else twice that
 
 
 def begin_with_all(search: Search) -> None:
@@ -63,15 +65,19 @@ def _stands(search: Search, held: Duel, group: list[Candidate]) -> bool:
 
 
 def asking_s(search: Search) -> float:
-    """What it takes to ask of each setting of the opening what it brings."""
-    return len(_unasked(search)) * _TRIALS * search.trial_s
+    """What it takes to ask of each setting of the opening what it brings, beside the longest answer of the guard."""
+    count = len(unasked(search))
+    longest_s, usual_s = (
+        search.guard.answer_s(search.plan, search.best, at_most=at_most) for at_most in (True, False)
+    )
+    return count * _TRIALS * search.trial_s + longest_s - usual_s if count else 0.0
 
 
 def ask_of_each(search: Search) -> None:
     """Of settings that were taken in together, what each brings beside all the others; what shows less than is worth a
     setting goes. Those that promised least are asked first: the budget may end before all are."""
-    for own, verdict in sorted(_unasked(search), key=lambda each: each[1].predicted or 0.0):
-        if not search.fits_if_kept(_TRIALS * search.trial_s):
+    for own, verdict in sorted(unasked(search), key=lambda each: each[1].predicted or 0.0):
+        if not search.spares(_TRIALS):
             return
         search.said.note(f"what does {verdict.knob} bring beside the others?")
         kept = search.plan.settings.items()
@@ -87,10 +93,3 @@ def ask_of_each(search: Search) -> None:
             step_back(search, without)
             write_plan_of(search)
             search.declare(asked, Ruling.DROP, gain, None, slower(gain), beside_all=True)
-
-
-def _unasked(search: Search) -> list[tuple[dict[str, Any], Verdict]]:
-    """Settings of the plan that were taken in without a gain of their own, with what was ruled of each."""
-    last = {each.knob: each for each in search.verdicts if each.ruling is Ruling.KEEP}
-    found = [(own, last[key]) for own in search.accepted() if (key := list(own)[-1]) in last]
-    return [(own, verdict) for own, verdict in found if verdict.gain is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -30,9 +30,10 @@ from hotlap.judge.gain import (
 from hotlap.measure.duel import Duel, InterruptedSearch, duel, run_trial, scatter_of, scatter_of_rounds
 from hotlap.measure.ledger import Ledger, Ruled
 from hotlap.measure.runner import Bench
+from hotlap.pipeline.asked import Budget, Said
 from hotlap.pipeline.concluding import CONCLUSION, conclude, write_plan_of
 from hotlap.pipeline.grouping import screen, screenable
-from hotlap.pipeline.guarding import GuardRuns
+from hotlap.pipeline.guarding import GUARD_STEPS, GuardRuns
 from hotlap.pipeline.opening import ask_of_each, asking_s, begin_with_all
 from hotlap.pipeline.reasons import (
     INTERRUPTED,
@@ -49,6 +50,7 @@ from hotlap.pipeline.screening import Screening
 from hotlap.pipeline.settling import leave_out_what_is_idle, settle
 from hotlap.pipeline.tried import Tried
 from hotlap.ports.knob import Knob
+from hotlap.propose.batch import BATCH
 from hotlap.propose.search import Candidate, Wish, candidates, composed, simpler
 
 _SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
@@ -59,23 +61,7 @@ _PHASES = ("ops", "free")
 # that where the budget would have had them tried.
 _THOROUGH_PHASES, _THOROUGH_FROM_S = ("ops", "ceiling"), 240.0
 _ROUND = 2  # trials of a duel at the least
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Seconds or trials, whichever is given."""
-
-    seconds: float | None = None
-    trials: int | None = None
-
-
-@dataclass
-class Said:
-    """How a search tells of its progress."""
-
-    trial: Callable[[Trial], None]
-    verdict: Callable[[Verdict], None]
-    note: Callable[[str], None]
+_GRACE = 0.1  # of the budget, by which an answer of the guard may exceed it: without one all that was found is lost
 
 
 class Search:
@@ -103,8 +89,9 @@ class Search:
             False  # the first candidates are tried in any case: a search that tried nothing says nothing
         )
         self.in_a_group: set[str] = set()  # knobs that were kept together with others
+        grace_s = _GRACE * (budget.seconds or 0.0)
         self.guard = GuardRuns(
-            bench, ledger, knobs, said.note, lambda more_s: self.in_time(CONCLUSION, more_s)
+            bench, ledger, knobs, said.note, lambda more_s: self.in_time(CONCLUSION, more_s - grace_s)
         )
         self.accepted_at = 0  # number of the last trial before the plan stood
         self.base: Figures | None = None
@@ -146,6 +133,8 @@ class Search:
         longest = max((trial.seconds for trial in self.ledger.of(Plan())), default=0.0)
         self.bench = replace(self.bench, limit_s=max(_SHORTEST_LIMIT_S, longest))
         self.guard.bench = self.bench
+        if self.plan.settings:  # a search that goes on has no runs of the guard yet, and little else to do
+            self.guard.guess_s = self.trial_s / 2
 
     def _first_phases(self) -> Sequence[str]:
         seconds = self.budget.seconds
@@ -168,7 +157,7 @@ class Search:
         self.said.note(f"going on from the ledger: {len(ruled)} verdicts are known")
         self.verdicts = [each.verdict for each in ruled]
         self.tried.recall(self.verdicts)
-        self.plan = Plan(ruled[-1].settings)
+        self.plan, self.begun = Plan(ruled[-1].settings), True
         self.accepted_at = max((trial.number for trial in self.ledger.trials), default=0)
 
     def _explore(self) -> None:
@@ -198,7 +187,13 @@ class Search:
         diagnosis = diagnose(self.seen, self.host, self.knobs.values())
         known = self.tried.promises
         found = candidates(diagnosis, self.host, self.seen[0], self.knobs, self.plan, self.wish, known)
+        found = [each for each in found if each.knob != BATCH or self._guard_can_tell(each.setting)]
         return sorted(found, key=lambda each: (self.tried.has_missed(each.key), -self._promise(each)))
+
+    def _guard_can_tell(self, batch: int) -> bool:
+        """Whether runs of the guard, which see as many samples as the script's own, make more than one step."""
+        of_script = self.base.samples_per_step if self.base else None
+        return of_script is None or 2 * batch <= GUARD_STEPS * of_script
 
     def _promise(self, candidate: Candidate) -> float:
         """What blocks of steps have shown, or what was predicted; of a further step of a knob that nobody predicted, no
@@ -366,6 +361,11 @@ class Search:
         """Whether these seconds, a round, and what follows where the plan is kept are within the budget."""
         answer_s = self.guard.answer_s(plan or self.plan, self.best)
         return self.fits(_ROUND + CONCLUSION, answer_s + more_s)
+
+    def spares(self, trials: int) -> bool:
+        """Whether so many trials that only make a plan simpler are within the budget, with the longest answer on it."""
+        answer_s = self.guard.answer_s(self.plan, self.best, at_most=True)
+        return self.fits(trials + CONCLUSION, answer_s)
 
     def fits(self, trials: int, guard_s: float = 0.0) -> bool:
         """Whether so many trials more, and so many seconds of the guard, are within the budget."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hotlap.facts.plan import Plan
 from hotlap.facts.verdict import Ruling, Sameness, Verdict
-from hotlap.judge.gain import LEAST, rule_simpler
+from hotlap.judge.gain import BEHIND, LEAST, rule_simpler
 from hotlap.pipeline.concluding import CONCLUSION, write_plan_of
 from hotlap.pipeline.reasons import of_the_whole
 from hotlap.ports.knob import Numerics
@@ -23,13 +23,14 @@ _LOOSEST_FIRST = (Numerics.STATISTICAL, Numerics.ROUNDING, Numerics.BITWISE)
 
 def leave_out_what_is_idle(search: Search) -> None:
     """The tie goes to the plan with fewer settings: what the later ones have made needless is taken out, with what
-    stands beside it. The last one has just won by itself, unless it was kept in a group; those of the opening have won
+    stands beside it. The last one has just won by itself, unless it was kept in a group; those of the opening are asked
     beside all others."""
-    asked = {each.knob for each in search.verdicts if each.beside_all}
+    opened = {each.knob for each in search.verdicts if each.beside_all}
+    opened |= {verdict.knob for _, verdict in unasked(search)}
     for own in search.accepted():
         key, last = list(own)[-1], list(search.plan.settings)[-1]
-        won = key in asked or (key == last and key not in search.in_a_group)
-        if won or not search.fits_if_kept(0.0):
+        won = key in opened or (key == last and key not in search.in_a_group)
+        if won or not search.spares(2 * BEHIND):
             continue
         kept = search.plan.settings.items()
         without = Plan({each: value for each, value in kept if each not in own})
@@ -39,6 +40,13 @@ def leave_out_what_is_idle(search: Search) -> None:
             search.plan, search.best = without, held.last
             search.declare(left, Ruling.DROP, None, None, "the plan is as fast without it by now")
             write_plan_of(search)
+
+
+def unasked(search: Search) -> list[tuple[dict[str, Any], Verdict]]:
+    """Settings of the plan that were taken in without a gain of their own, with what was ruled of each."""
+    last = {each.knob: each for each in search.verdicts if each.ruling is Ruling.KEEP}
+    found = [(own, last[key]) for own in search.accepted() if (key := list(own)[-1]) in last]
+    return [(own, verdict) for own, verdict in found if verdict.gain is None]
 
 
 def settle(search: Search) -> None:

@@ -24,8 +24,9 @@ from hotlap.measure.heat import possible
 from hotlap.measure.ledger import Ledger
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect, propose
+from hotlap.pipeline.asked import Budget, Said
 from hotlap.pipeline.outcome import COMPARISON
-from hotlap.pipeline.search import Budget, Said, Search
+from hotlap.pipeline.search import Search
 from hotlap.ports.knob import Knob
 from hotlap.propose.presets import PRESETS
 from hotlap.propose.search import Wish
