@@ -970,11 +970,9 @@ def test_time_is_kept_back_to_ask_of_each_setting(searched, monkeypatch):
 
 def test_a_search_that_goes_on_keeps_time_for_the_guard_before_it_has_run_once(searched):
     """Each of its runs may take half a trial, so up to 120 s in all: nothing more is begun."""
-    world = World({"bucketing": 1.5, "precision": 1.3, "compile": 1.2})
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(searching, "settle", lambda _: None)  # killed before its answer
-        searched(world, [BUCKETS, BF16], seconds=10.0, budget=Budget(trials=8))
-    before = len(world.made)
+    world = World({"bucketing": 1.5, "precision": 1.3, "compile": 1.2}, interrupt_at=6)  # before its answer
+    searched(world, [BUCKETS, BF16], seconds=10.0)
+    before, world.interrupt_at = len(world.made), 10**6
     searched(world, [COMPILE], seconds=10.0, budget=Budget(seconds=190))
     made = [kind for kind, _ in world.made[before:]]
     assert made[:2] == ["trial", "guard"]
