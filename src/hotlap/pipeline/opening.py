@@ -39,18 +39,18 @@ def begin_with_all(search: Search) -> None:
     search.said.note(f"{len(group)} settings that are predicted to help, all together")
     search.begun = True
     held = search.duel(search.plan, challenger)
-    if not _stands(search, held, group):
+    if not _stands(search, held, group, challenger):
         search.said.note("together they do not hold: one by one")
 
 
-def _stands(search: Search, held: Duel, group: list[Candidate]) -> bool:
+def _stands(search: Search, held: Duel, group: list[Candidate], challenger: Plan) -> bool:
+    """Whether it wins and passes the guard: then it is the incumbent, without what cannot act."""
     acting = [each for each in group if each.knob not in held.refused]
     better = held.failed is None and rule(search.gain(held)) is Ruling.KEEP
     if not better or search.too_large(held.last) or len(acting) < _LEAST:
         return False
-    idle = held.refused.keys()
-    settings = together(search.plan, group, search.knobs).settings.items()
-    plan = Plan({key: value for key, value in settings if key not in idle})
+    settings = challenger.settings.items()
+    plan = Plan({key: value for key, value in settings if key not in held.refused})
     guarded = search.guard.look(plan, held.last)
     if guarded.sameness not in PASSING:
         return False
