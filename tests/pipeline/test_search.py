@@ -992,3 +992,49 @@ def test_an_opening_is_for_speed_and_for_the_script_as_it_is(searched):
     world = World(by_another)
     searched(world, OPENING, wish=Wish("balanced", frozenset(Numerics)))
     assert world.made[1] == ("trial", {"bucketing": "tokens"})
+
+
+def test_an_answer_of_the_guard_may_exceed_the_budget_by_a_tenth(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    ledger = Ledger(tmp_path, Job(("python", "train.py"), str(tmp_path), "train"))
+    tell = Said(lambda _: None, lambda _: None, lambda _: None)
+    search = Search(FakeBench(World(), tmp_path), ledger, None, KNOBS, Wish(), Budget(seconds=100), tell)
+    assert [search.guard.fits(more_s) for more_s in (105.0, 115.0)] == [True, False]
+    assert not search.in_time(0, 105.0)
+
+
+def test_a_setting_of_the_opening_is_not_asked_twice(searched):
+    """Neither beside the others and once more for being needless, nor by the latter in the place of the former."""
+    world = World(by_another)
+    tuning, written = searched(world, OPENING)
+    asked = {each.knob: each.gain.trials // 2 for each in tuning.verdicts if each.beside_all}
+    trials = [settings for kind, settings in world.made if kind == "trial"]
+    own = {"batch-size": {"batch-size", "scale-lr"}}
+    for knob, rounds in asked.items():
+        gone = own.get(knob, {knob})
+        assert (
+            trials.count({key: value for key, value in written.settings.items() if key not in gone}) == rounds
+        )
+
+
+def test_what_was_not_asked_is_not_held_to_be_needless(searched, monkeypatch):
+    monkeypatch.setattr(searching, "ask_of_each", lambda _: None)
+    world = World(by_another)
+    _, written = searched(world, OPENING)
+    sizes = {len(settings) for kind, settings in world.made if kind == "trial"}
+    assert sizes <= {0, 1, 2, len(written.settings)}  # the script, each setting alone, and all of them
+
+
+def test_a_kill_after_a_setting_has_gone_finds_the_plan_without_it(searched, tmp_path):
+    class Watching(World):
+        def start(self, kind, settings):
+            path = tmp_path / "plan.yaml"
+            seen.append(dict(read_plan(path, KNOBS).settings) if path.exists() else {})
+            return super().start(kind, settings)
+
+    seen = []
+    world = Watching({"bucketing": 1.5, "batch-size": 1.4, "precision": 0.9})
+    _, written = searched(world, [BUCKETS, LARGER, BF16])
+    gone = next(at for at, (_, settings) in enumerate(world.made) if at > 5 and settings == written.settings)
+    later = [plan for at, plan in enumerate(seen) if at > gone + 8]
+    assert later and all("precision" not in plan for plan in later)
