@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # The releases that every check was last seen to pass with; `make newest` moves on. Users are bound by pyproject.toml.
 KNOWN := constraints.txt
 
-.PHONY: demo test lint types chromium newest clean
+.PHONY: demo test lint types chromium clock newest clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -15,7 +15,7 @@ demo: .venv/.for-demo
 	$(BIN)/hotlap demo
 
 # Tests that judge times which they measure are marked `alone` and have the machine to themselves; the others share it.
-test: lint types chromium
+test: lint types chromium clock
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone"
 	$(BIN)/python -m pytest -m alone
 
@@ -39,6 +39,10 @@ chromium:
 	else \
 	    echo "chromium is not here: the tests that need a browser will be skipped"; \
 	fi
+
+# A device with a known clock, built once with the compiler that torch.compile needs anyway.
+clock: .venv/.for-test
+	$(BIN)/python tests/clock_device/build.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

@@ -14,8 +14,8 @@ import yaml
 
 from hotlap.cli import _split_command, build_parser
 from hotlap.cli.compare import split
-from hotlap.seams.catalogue import all_knobs
-from hotlap.seams.plan_file import plan_of, plan_text
+from hotlap.plan.catalogue import all_knobs
+from hotlap.plan.file import plan_of, plan_text
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
@@ -95,12 +95,30 @@ def test_the_workflows_are_workflows():
         yaml.safe_load(block)
         for block in re.findall(r"^```yaml\n(.*?)^```", CI, flags=re.MULTILINE | re.DOTALL)
     ]
-    assert len(workflows) == 2
+    (gitlab,) = (each for each in workflows if "speed" in each)
+    workflows.remove(gitlab)
+    assert len(workflows) == 3
     for workflow in workflows:
         assert workflow[True], "on: is what YAML 1.1 reads as a truth"
         steps = workflow["jobs"]["speed"]["steps"]
         assert all(step.keys() & {"uses", "run"} for step in steps)
-        assert sum("--fail-if-slower" in step.get("run", "") for step in steps) == 1
+        gates = [
+            "--fail-if-slower" in step.get("run", "") or "hotlap@" in step.get("uses", "") for step in steps
+        ]
+        assert sum(gates) == 1
+    assert sum("--fail-if-slower" in line for line in gitlab["speed"]["script"]) == 1
+    for line in gitlab["speed"]["script"]:
+        subprocess.run(["bash", "-n", "-c", line], check=True)
+
+
+def test_the_inputs_of_the_action_are_those_of_the_action():
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    used = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", CI, flags=re.M | re.S)]
+    steps = [step for each in used for step in each.get("jobs", {}).get("speed", {}).get("steps", ())]
+    (given,) = [step["with"] for step in steps if "hotlap@" in step.get("uses", "")]
+    assert given.keys() <= action["inputs"].keys()
+    required = {name for name, each in action["inputs"].items() if each.get("required")}
+    assert required <= given.keys()
 
 
 def test_the_commands_of_ci_are_commands():

@@ -21,3 +21,15 @@ def test_without_a_remedy_there_is_no_arrow():
 @pytest.mark.parametrize(("kind", "code"), [(HotlapError, 2), (UsageError, 2), (FactError, 2), (JobError, 3)])
 def test_exit_codes(kind, code):
     assert kind("x").exit_code == code
+
+
+def test_what_steers_a_terminal_is_shown_and_not_sent():
+    error = str(UsageError("no '\x1b[2J\x9b\u202e\u2066\x07a\tb'.", "try \x1b[0m"))
+    assert error == "no '\\x1b[2J\\u009b\\u202e\\u2066\\x07a\tb'.\n  -> try \\x1b[0m"
+
+
+def test_a_long_message_loses_its_middle():
+    error = str(FactError("begin" + "x" * 10_000_000 + "end", "y" * 10_000))
+    assert len(error) < 2000
+    assert error.startswith("begin")
+    assert "end\n  -> y" in error

@@ -1,4 +1,4 @@
-"""README.md and README.zh-CN.md are twins: the same headings, commands, output and links."""
+"""README.md and README.zh-CN.md are twins: the same headings, commands, figures and links."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def named(text):
     return sorted(span for span in spans if re.match(r"hotlap|make|pip|python|-", span))
 
 
-def output(text):
-    return next(body for kind, body in blocks(text) if kind == "text")
+def figures(text):
+    """Numbers of a table's rows: what was measured is the same in both."""
+    rows = [line for line in prose(text).splitlines() if line.startswith("|") and "bench/" in line]
+    return [sorted(re.findall(r"\d+(?:[.,]\d+)*", row)) for row in rows]
 
 
 def test_headings_are_as_many_and_as_deep():
@@ -63,14 +65,23 @@ def test_links_are_the_same_and_lead_somewhere():
     assert [link for link in found[0] if not (ROOT / link).exists()] == []
 
 
-def test_the_output_is_of_the_demos_commands_and_the_same():
-    assert output(ENGLISH) == output(CHINESE)
-    shown = [
-        line.removeprefix("$ ").split() for line in output(ENGLISH).splitlines() if line.startswith("$ ")
-    ]
+def test_measured_figures_are_the_same_and_their_bench_is_there():
+    assert figures(ENGLISH) == figures(CHINESE) and len(figures(ENGLISH)) >= 4
+    assert all((ROOT / name).exists() for name in re.findall(r"`(bench/\w+\.py)", ENGLISH))
+
+
+def test_they_are_read_in_a_minute():
+    assert all(len(text.splitlines()) <= 120 for text in TWINS)
+
+
+def test_the_demos_output_is_of_its_commands():
+    output = next(
+        body for kind, body in blocks((ROOT / "docs/demo.md").read_text(encoding="utf-8")) if kind == "text"
+    )
+    shown = [line.removeprefix("$ ").split() for line in output.splitlines() if line.startswith("$ ")]
     known = [words[:2] for words in demo.commands(Path("nowhere"))]
     assert shown and all(words[:2] in known for words in shown)
-    assert "Traceback" not in output(ENGLISH) and "hotlap_recipes.printer_tcn.train" in output(ENGLISH)
+    assert "Traceback" not in output and "hotlap_recipes.printer_tcn.train" in output
 
 
 @pytest.mark.parametrize("text", TWINS, ids=["en", "zh"])

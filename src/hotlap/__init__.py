@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["HFCallback", "LightningCallback", "Plan", "apply", "read_plan"]
+__all__ = ["HFCallback", "LightningCallback", "Plan", "apply", "profile", "read_plan"]
 
 if TYPE_CHECKING:
     from hotlap.facts.plan import Plan
+    from hotlap.notebook.profiling import profile
+    from hotlap.plan.file import read_plan
     from hotlap.seams.hf_callback import HFCallback
     from hotlap.seams.library import apply
     from hotlap.seams.lightning_callback import LightningCallback
-    from hotlap.seams.plan_file import read_plan
 
 # Where each public name lives: imported when it is first asked for, as most of them need torch.
 _HOMES = {
@@ -20,7 +21,9 @@ _HOMES = {
     "LightningCallback": "hotlap.seams.lightning_callback",
     "Plan": "hotlap.facts.plan",
     "apply": "hotlap.seams.library",
-    "read_plan": "hotlap.seams.plan_file",
+    "load_ipython_extension": "hotlap.notebook.magic",
+    "profile": "hotlap.notebook.profiling",
+    "read_plan": "hotlap.plan.file",
 }
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 
 def duration(seconds: float) -> str:
     """`0.0000421` -> `42 us`, `0.0123` -> `12.3 ms`, `75` -> `1 min 15 s`."""
+    if not math.isfinite(seconds):
+        return str(seconds)
     magnitude, sign = abs(seconds), "-" if seconds < 0 else ""
     if magnitude < 0.9995e-3:
         return f"{seconds * 1e6:.0f} us"
@@ -24,6 +28,8 @@ def duration(seconds: float) -> str:
 
 def size(count: float) -> str:
     """Bytes in powers of 1024: `1536` -> `1.50 KiB`."""
+    if not math.isfinite(count):
+        return str(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{_three_digits(count)} {unit}"
@@ -41,6 +47,8 @@ def share(fraction: float) -> str:
 
 def rate(per_second: float) -> str:
     """`12345.6` -> `12,300`, `3.14159` -> `3.14`."""
+    if not math.isfinite(per_second):
+        return str(per_second)
     if abs(per_second) < 999.5:
         return _three_digits(per_second)
     step = 10 ** (len(str(round(abs(per_second)))) - 3)

@@ -63,7 +63,7 @@ def profiled(tmp_path_factory) -> Path:
     """The folder of a script that was profiled once, as a user would."""
     folder = tmp_path_factory.mktemp("signals")
     (folder / "train.py").write_text(SCRIPT)
-    done = in_own_process("profile", "--steps", "30", "train.py", folder=folder)
+    done = in_own_process("profile", "--steps", "30", "--experiments", "off", "train.py", folder=folder)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -10,8 +10,8 @@ import pytest
 from hotlap.cli import main
 from hotlap.facts.baseline import Baseline, Machine
 from hotlap.facts.trial import Figures
-from hotlap.judge.drift import check
-from hotlap.pipeline import gate
+from hotlap.judge.gain import check
+from hotlap.pipeline import baseline
 
 FIGURES = Figures(1000.0, "samples", 8.0, 2.0, 8.0, 512 << 20, 0.75, 0.0, 1.0, 0.0, 60)
 SAVED = Baseline(
@@ -39,7 +39,7 @@ def measured(monkeypatch):
             settings = {"plan": under.file, "settings": under.plan.settings}
             return check(SAVED, replace(after, **settings), tolerance)
 
-        monkeypatch.setattr(gate, "check", checked)
+        monkeypatch.setattr(baseline, "check", checked)
 
     return at
 

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from hotlap.facts import codec
 from hotlap.facts.arrow import read_timelines
+from hotlap.facts.diagnosis import Interval
+from hotlap.facts.experiment import Experiment, Experiments, State
 from hotlap.facts.timeline import Runtime, Steps
 
 
@@ -45,6 +48,19 @@ def test_json_is_the_view_of_the_run(hotlap, folder):
     assert said.out == hotlap("report", "last", "--format", "json").out
     assert hotlap("diagnose", "last", "--json", "facts.json").out.startswith("hotlap ")
     assert (folder / "facts.json").read_text() == said.out
+
+
+def test_stored_experiments_are_shown_again(hotlap, stored):
+    tried = Experiment("precision", "bf16", State.FASTER, 0.38, Interval(0.31, 0.45), "rounding")
+    codec.write_json(stored / "experiments.json", Experiments((tried,), 5.0, "all are decided"))
+    for words in (("diagnose", "last"), ("report", "last", "--format", "terminal")):
+        shown = hotlap(*words).out
+        assert "\nTried on this job\n" in shown and "+38 % (31 to 45)  faster  rounding" in shown
+        assert "\n  hotlap run --set precision=bf16 train.py\n" in shown
+    (row,) = json.loads(hotlap("diagnose", "last", "--json", "-").out)["experiments"]
+    assert (row["state"], row["interval"]) == ("faster", {"low": 0.31, "high": 0.45})
+    (stored / "experiments.json").write_text("{")
+    assert hotlap("report", "last", "--format", "json").code == 2
 
 
 def test_no_steady_step_no_diagnosis(hotlap, stored, change_timeline):

@@ -12,7 +12,7 @@ from hotlap.cli import doctor
 from hotlap.errors import UsageError
 from hotlap.facts.codec import from_plain
 from hotlap.facts.host import Host
-from hotlap.launch import host as launch_host
+from hotlap.host import machine as launch_host
 
 
 def run(*words: str) -> int:

@@ -11,8 +11,8 @@ import yaml
 from hotlap.facts import codec
 from hotlap.facts.arrow import read_timelines
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Severity
-from hotlap.seams.catalogue import all_knobs
-from hotlap.seams.plan_file import read_plan
+from hotlap.plan.catalogue import all_knobs
+from hotlap.plan.file import read_plan
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_settings_that_are_asked_for_by_name_override_the_preset(script, hotlap)
 def test_a_stored_profile_of_the_script_is_used(stored, hotlap, change_timeline):
     """Where its items draw random numbers, workers change what is trained."""
     (timeline,) = read_timelines(stored / "timeline.arrow")
-    fix = Fix("num-workers", "2", 0.5)
+    fix = Fix("num-workers", "2", measured_gain=0.5)
     finding = Finding(Cause.ITEM_CPU_BOUND, Severity.CRITICAL, 0.6, fixes=(fix,))
     codec.write_json(stored / "diagnosis.json", Diagnosis((finding,)))
     for draws, allowed in ((True, ""), (False, ""), (True, "statistical")):
@@ -70,9 +70,7 @@ def test_a_stored_profile_of_the_script_is_used(stored, hotlap, change_timeline)
         assert (
             left_out == (draws and not allowed) == ("num-workers" not in yaml.safe_load(said.out)["settings"])
         )
-    assert (
-        "  # the profile found item-cpu-bound: 50 % more throughput predicted\n  num-workers: 2" in said.out
-    )
+    assert "  # the profile found item-cpu-bound: 50 % more throughput measured\n  num-workers: 2" in said.out
 
 
 @pytest.mark.parametrize(
@@ -118,7 +116,7 @@ PROMISES = {
 
 @pytest.mark.parametrize("knob", PROMISES)
 def test_a_card_says_what_guides_promise(hotlap, knob):
-    assert f"guides promise {PROMISES[knob]}\n" in hotlap("knobs", "show", knob).out
+    assert f"typical claim {PROMISES[knob]}\n" in hotlap("knobs", "show", knob).out
 
 
 def test_every_knob_is_listed_with_what_it_takes(script, hotlap):

@@ -143,12 +143,12 @@ def kill_in_the_stall(hotlap: subprocess.Popen[str], folder: Path) -> None:
 def deaf(folder: Path) -> Done:
     """In a hotlap that has less patience."""
     code = (
-        "import sys; from hotlap.launch import observe, ending; from hotlap.cli import main\n"
+        "import sys; from hotlap.launch import observe; from hotlap.cli import main\n"
         "observe._DEAF_AFTER_S = 1.0; sys.exit(main())"
     )
     folder.mkdir()
     (folder / "train.py").write_text(HEAD + DEAF)
-    words = ["profile", "--steps", "80", "--json", "out.json", "train.py"]
+    words = ["profile", "--steps", "80", "--experiments", "off", "--json", "out.json", "train.py"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
@@ -164,7 +164,7 @@ def deaf(folder: Path) -> Done:
 INSIDE = ("--", sys.executable, "-m", "hotlap", "profile", "--json", "inner.json", "train.py")
 JSON = ("--full", "--json", "out.json")
 JOBS: dict[str, Callable[[Path], Done]] = {
-    "window": lambda folder: profile(folder, CIVIL, "--steps", "80", "--json", "-"),
+    "window": lambda folder: profile(folder, CIVIL, "--steps", "80", "--experiments", "off", "--json", "-"),
     "exits": lambda folder: profile(
         folder, EXITS, "--full", "--out", "here", "--name", "mine", words=("train.py", "--epochs", "1")
     ),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from hotlap.cli._searching import WIDTH, Teller, verdict_line
+from hotlap.cli.tune import WIDTH, Teller, verdict_line
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Status, Trial
 from hotlap.facts.verdict import Gain, Ruling, Verdict
-from hotlap.pipeline.asked import Budget
+from hotlap.search.candidates import Budget
 
 SLOW = Figures(600.0, "samples", 800.0, 700.0, 512.0, 1 << 29, 0.1, 0.0, 3.0, 0.0, 60)
 FAST = Figures(6000.0, "samples", 80.0, 2.0, 512.0, 1 << 30, 0.97, 9.0, 3.0, 0.0, 60)

@@ -11,13 +11,13 @@ import sys
 import pytest
 
 from hotlap.cli import main
-from hotlap.cli._trials import read_budget
+from hotlap.cli._plans import read_budget
 from hotlap.cli.compare import names, split
 from hotlap.cli.tune import read_bytes
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
-from hotlap.seams.catalogue import all_knobs
-from hotlap.seams.plan_file import read_plan
+from hotlap.plan.catalogue import all_knobs
+from hotlap.plan.file import read_plan
 
 SLOW = """
 import time, torch
@@ -34,8 +34,9 @@ class Rows(Dataset):
 torch.manual_seed(0)
 model = nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+loader = DataLoader(Rows(), batch_size=16, shuffle=True)
 for epoch in range(100):
-    for x, y in DataLoader(Rows(), batch_size=16, shuffle=True):
+    for x, y in loader:
         loss = nn.functional.mse_loss(model(x).squeeze(1), y)
         optimizer.zero_grad(); loss.backward(); optimizer.step()
 """

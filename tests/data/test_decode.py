@@ -12,10 +12,17 @@ import simplejpeg
 import soundfile
 from PIL import Image
 
-from hotlap.data import decode_audio, decode_image
-from hotlap.data.decode import decode_fields, default_decoders, needs_threads
-from hotlap.data.decode_audio import Audio, cut, duration_of, plain_wav
-from hotlap.data.decode_image import Picture
+from hotlap.data import decode
+from hotlap.data.decode import (
+    Audio,
+    Picture,
+    cut,
+    decode_fields,
+    default_decoders,
+    duration_of,
+    needs_threads,
+    plain_wav,
+)
 from hotlap.errors import HotlapError
 
 RANDOM = np.random.default_rng(0)
@@ -57,15 +64,15 @@ def test_sounds_are_what_soundfile_says_bit_for_bit(form, subtype, is_plain, cha
 @pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "PCM_S8"])
 def test_flac_is_decoded_quickly_and_by_soundfile_where_that_is_not_possible(monkeypatch, subtype):
     content = memoryview(sound(5000, 2, subtype, "FLAC"))
-    quick = decode_audio._by_dr_flac(content)
+    quick = decode._by_dr_flac(content)
     assert quick is not None and quick.rate == 16000 and quick.samples.shape == (5000, 2)
     both = Audio()(content)
     unknown = bytearray(content)  # as streams are written: the length is 0
     unknown[21] &= 0xF0
     unknown[22:26] = bytes(4)
-    assert decode_audio._by_dr_flac(memoryview(unknown)) is None
+    assert decode._by_dr_flac(memoryview(unknown)) is None
     monkeypatch.setitem(sys.modules, "miniaudio", None)
-    assert decode_audio._by_dr_flac(content) is None and np.array_equal(Audio()(content), both)
+    assert decode._by_dr_flac(content) is None and np.array_equal(Audio()(content), both)
 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "head"])
@@ -77,7 +84,7 @@ def test_damaged_flac_is_told_and_not_passed_on(damage):
         content[len(content) // 2] ^= 0x40
     else:
         content[4:30] = bytes(26)
-    assert decode_audio._by_dr_flac(memoryview(content)) is None
+    assert decode._by_dr_flac(memoryview(content)) is None
     with pytest.raises(HotlapError, match=r"the file is damaged|copy the file again"):
         Audio()(memoryview(content))
 
@@ -141,10 +148,10 @@ def test_pictures_are_what_pillow_says():
 
 @pytest.mark.parametrize("has_simplejpeg", [True, False])
 def test_a_smaller_picture_is_decoded_smaller_and_looks_the_same(has_simplejpeg, monkeypatch):
-    decode_image._has.cache_clear()
-    monkeypatch.setattr(decode_image, "_has", lambda _: has_simplejpeg)
+    decode._has.cache_clear()
+    monkeypatch.setattr(decode, "_has", lambda _: has_simplejpeg)
     content = photo()
-    decoded = decode_image._pixels(memoryview(content), (100, 180))
+    decoded = decode._pixels(memoryview(content), (100, 180))
     assert decoded.shape == (113, 200, 3), "a quarter of the size, and not smaller than what is wanted"
     small = Picture(size=(100, 180))(memoryview(content))
     wanted = Image.open(io.BytesIO(content)).convert("RGB").resize((180, 100), Image.Resampling.BILINEAR)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hotlap.data.columns import build_column, value_at
-from hotlap.data.npy import from_npy, to_npy
 from hotlap.data.samples import checksum, flatten, restore
+from hotlap.data.tarshards import from_npy, to_npy
 from hotlap.errors import HotlapError
 
 

@@ -7,7 +7,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from hotlap.data.arrayfile import read_arrays, write_arrays
+from hotlap.data.samples import read_arrays, write_arrays
 from hotlap.data.tarshards import Keys, MappedTar, TarWriter, index_path, load_index, scan
 from hotlap.errors import HotlapError
 

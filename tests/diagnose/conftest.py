@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from hotlap.facts.diagnosis import Interval
+from hotlap.facts.experiment import LEAST_GAIN, Experiment, Experiments, State
 from hotlap.facts.host import Gpu, Host
 from hotlap.facts.timeline import (
+    Cadence,
     Dataset,
     Ending,
     Gauge,
@@ -27,13 +30,10 @@ from hotlap.facts.timeline import (
     Worker,
 )
 from hotlap.ports.rule import Sight
-from hotlap.probe import marks
-from hotlap.probe.marks import Kind
 
 GIB = 2**30
 MS = 1_000_000
 WARM = 5
-TAPE_START = 2_000 * MS  # the origin is before the process: imports come first
 # What is left of a step goes to these, in these parts.
 COMPUTE = {Stage.FORWARD: 0.35, Stage.BACKWARD: 0.6, Stage.OPTIMIZER: 0.05}
 
@@ -78,7 +78,7 @@ class Make:
             steps=steps,
             steady_from=WARM,
             warmup=Warmup(startup_s=2.0, steps=WARM, seconds=sum(steps.wall[:WARM]) / 1e9),
-            runtime=Runtime(threads=2),
+            runtime=Runtime(threads=2, operator_us=25.0),
             probe=ProbeCost(per_step_s=2e-5, share=0.001, marks_per_step=11, bytes=40_000),
             model=self.model(calls_per_step=min(20.0, step_ms)),
         )
@@ -109,7 +109,8 @@ class Make:
         return Steps(starts, walls, stages, [64] * len(walls), empty, empty, [1] * len(walls))
 
     def model(self, **changes: Any) -> Model:
-        """By default calls are so long that starting them does not matter."""
+        """By default calls are so long that starting them does not matter; each is one operator."""
+        changes.setdefault("operators_per_step", changes.get("calls_per_step"))
         plain = Model("Net", 1_000_000, 20, 20.0, ("float32",), ("cpu",), place=self.place("model.py", 12))
         return replace(plain, **changes)
 
@@ -164,6 +165,9 @@ class Make:
             **changes,
         )
 
+    def cadence(self, stage: Stage, count: int, every: float | None) -> Cadence:
+        return Cadence(stage, count, count * 0.02, every)
+
     def gauges(self, count: int = 20, seconds: float = 8.0, **changes: Any) -> tuple[Gauge, ...]:
         """Looks spread over the run; a change that is a list gives one value for each."""
         built = []
@@ -173,64 +177,20 @@ class Make:
             built.append(replace(plain, **own))
         return tuple(built)
 
-    def sight(self, *timelines: Timeline, host: Host | None = None) -> Sight:
-        return Sight(timelines, host or self.host())
+    def sight(
+        self, *timelines: Timeline, host: Host | None = None, experiments: Experiments | None = None
+    ) -> Sight:
+        return Sight(timelines, host or self.host(), experiments or Experiments())
 
+    def tried(self, knob: str, setting: Any, gain: float | None, state: State | None = None) -> Experiment:
+        """One experiment; it has won if it gained 3 %, within 2 % either side."""
+        if gain is None:
+            return Experiment(knob, str(setting), state or State.NOT_TRIED, reason="no time was left")
+        decided = State.FASTER if gain >= LEAST_GAIN else State.NO_GAIN
+        return Experiment(knob, str(setting), state or decided, gain, Interval(gain - 0.02, gain + 0.02))
 
-class Tape:
-    """Writes marks as the probe would. Times are milliseconds; `words` is (kind, ms), a number is a gap."""
-
-    def __init__(self) -> None:
-        self.at = TAPE_START
-        self.raw: list[int] = []
-
-    def play(self, *words: Any) -> Tape:
-        for word in words:
-            if isinstance(word, tuple):
-                kind, *inside = word
-                self.enter(kind).play(*inside).leave(kind)
-            else:
-                self.at += round(word * MS)
-        return self
-
-    def enter(self, kind: Kind) -> Tape:
-        self.raw.append(self.at << 8 | marks.enter(kind))
-        return self
-
-    def leave(self, kind: Kind) -> Tape:
-        self.raw.append(self.at << 8 | marks.leave(kind))
-        return self
-
-    def fact(self, code: int, value: int) -> Tape:
-        self.raw.append(value << 8 | code)
-        return self
-
-    def moment(self, code: int) -> Tape:
-        return self.fact(code, self.at)
-
-    def batch(
-        self, ms: float = 1, samples: int | None = 32, loader: int = 0, tokens: int | None = None
-    ) -> Tape:
-        self.play((Kind.DATA, ms)).fact(marks.LOADER_ID, loader)
-        if samples is not None:
-            self.fact(marks.SAMPLES, samples)
-        if tokens is not None:
-            self.fact(marks.TOKENS, tokens).fact(marks.PADDED, 5)
-        return self
-
-    def step(self, ms: float = 1, optimizer: int = 0) -> Tape:
-        return self.play((Kind.STEP, ms)).fact(marks.OPTIMIZER_ID, optimizer)
-
-    def usual(self, count: int = 1, optimizer: int = 0) -> Tape:
-        """Steps of 10 ms: data 2, forward 3 with the loss, backward 4, optimizer 1."""
-        for _ in range(count):
-            self.batch(2).play((Kind.FORWARD, 2), 1, (Kind.BACKWARD, 4)).step(1, optimizer)
-        return self
-
-
-@pytest.fixture(scope="session")
-def new_tape() -> type[Tape]:
-    return Tape
+    def experiments(self, *tried: Experiment) -> Experiments:
+        return Experiments(tuple(sorted(tried, key=lambda each: -(each.gain or 0.0))), 20.0)
 
 
 @pytest.fixture(scope="session")

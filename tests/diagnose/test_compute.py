@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from hotlap.diagnose.compute import accelerates, dispatch_of, gpu_busy, loops, samples_per_pass
-from hotlap.diagnose.syncs import is_looped, looped_share
-from hotlap.facts.timeline import Stage, SyncPoint
+from hotlap.diagnose.compute import (
+    accelerates,
+    device_busy,
+    dispatch_of,
+    element_lines,
+    loops,
+    samples_per_pass,
+)
+from hotlap.facts.timeline import DeviceTime, Stage, SyncPoint
 
 
 def test_the_fixed_part_of_a_call(make):
@@ -31,9 +37,9 @@ def test_calls_that_are_not_known_have_no_cost(make, changes):
 
 
 def test_a_loop_calls_its_modules_again_and_again(make):
-    assert loops(make.model(modules=3, calls_per_step=600.0))
-    assert not loops(make.model(modules=300, calls_per_step=600.0))
-    assert not loops(make.model(calls_per_step=None))
+    assert loops(make.timeline(model=make.model(modules=3, calls_per_step=600.0)))
+    assert not loops(make.timeline(model=make.model(modules=300, calls_per_step=600.0)))
+    assert not loops(make.timeline(model=make.model(calls_per_step=None)))
 
 
 def test_samples_go_through_in_passes(make):
@@ -52,15 +58,25 @@ def test_hardware_for_low_precision_is_that_of_the_model(make):
 
 
 def test_a_gpu_that_nobody_asked_is_not_idle(make):
-    assert gpu_busy(make.gauges()) is None
-    assert gpu_busy(make.gauges(3, gpu_busy=[0.1, 0.9, 0.5])) == 0.5
+    assert device_busy(make.timeline(gauges=make.gauges())) is None
+    assert device_busy(make.timeline(gauges=make.gauges(3, gpu_busy=[0.1, 0.9, 0.5]))) == 0.5
 
 
-def test_only_lines_that_read_again_and_again_are_looped(make):
+def test_events_at_the_borders_of_parts_see_no_breaks_within_one(make):
+    timeline = make.timeline(device=DeviceTime(0.75, {Stage.DATA: 0.25}))
+    assert device_busy(timeline) == 0.75
+    assert device_busy(timeline, breaks=True) is None
+
+
+def element_loop(make, reads, share=0.4, **changes):
+    """A line outside of all stages that reads so many elements a step, at 40 ms a step."""
     line = make.line(Stage.OTHER, 0.5)
-    often = make.timeline(syncs=(SyncPoint(line.place, ".item()", 205 * 10, 0.1),))
-    once = make.timeline(syncs=(SyncPoint(line.place, ".item()", 205, 0.1),))
-    assert is_looped(line, often)
-    assert not is_looped(line, once)
-    seen = make.timeline(40.0, {Stage.OTHER: 0.4}, lines=(line,), syncs=often.syncs)
-    assert looped_share(seen, make.sight(seen).summary) == pytest.approx(0.2, rel=0.01)
+    point = SyncPoint(line.place, ".item()", 205 * reads, 0.001)
+    return make.timeline(40.0, {Stage.OTHER: share}, lines=(line,), syncs=(point,), **changes)
+
+
+@pytest.mark.parametrize(("reads", "found"), [(512, 1), (64, 1), (8, 0), (1, 0)])
+def test_only_a_line_whose_time_fits_to_its_reads_loops_over_elements(make, reads, found):
+    """8 ms a step: 64 reads take 0.12 ms each, eight of them would take a millisecond."""
+    timeline = element_loop(make, reads)
+    assert len(element_lines(timeline, make.sight(timeline).summary)) == found

@@ -7,82 +7,115 @@ from dataclasses import replace
 import pytest
 
 from hotlap.diagnose.run import all_rules, diagnose, rank, subsume
-from hotlap.diagnose.severity import severity_of
+from hotlap.diagnose.severity import Weighed, severity_of
 from hotlap.facts.codec import from_plain, to_plain
-from hotlap.facts.diagnosis import HEALTHY, Cause, Diagnosis, Finding, Severity
+from hotlap.facts.diagnosis import HEALTHY, Basis, Cause, Diagnosis, Finding, Interval, Severity
+from hotlap.facts.experiment import FREE_INPUT, State
 from hotlap.facts.timeline import Cadence, Optimizer, Runtime, Stage, SyncPoint
+from hotlap.plan.catalogue import all_knobs
 
 RULES = all_rules()
+KNOBS = tuple(all_knobs().values())
 STEPS_MS = [2.0, 40.0, 1500.0]
-
-
-def found(cause, share, severity=None):
-    return Finding(cause, severity or severity_of(share), share)
 
 
 def causes(diagnosis):
     return [each.cause for each in diagnosis.findings]
 
 
+def exposed(cause, share, saved=0.0, severity=None):
+    """A finding of exposed time; `saved` by the best experiment on it."""
+    return Weighed(Finding(cause, severity or severity_of(share), share), saved, saved)
+
+
+def shown(cause, saved, least=None):
+    """A finding that an experiment has confirmed."""
+    severity = severity_of(saved, Basis.EXPERIMENT)
+    finding = Finding(cause, severity, saved, basis=Basis.EXPERIMENT)
+    return Weighed(finding, saved, saved if least is None else least)
+
+
 class TestSubsume:
     def test_a_narrow_cause_stands_for_the_wide_one(self):
-        narrow, wide = found(Cause.ITEM_CPU_BOUND, 0.5), found(Cause.INPUT_STARVED, 0.6)
+        narrow, wide = exposed(Cause.ITEM_CPU_BOUND, 0.5), exposed(Cause.INPUT_STARVED, 0.6)
         assert subsume([wide, narrow], RULES) == [narrow]
 
     def test_not_if_it_explains_only_a_part(self):
-        narrow, wide = found(Cause.PREFETCH_SHALLOW, 0.2), found(Cause.INPUT_STARVED, 0.6)
+        narrow, wide = shown(Cause.PREFETCH_SHALLOW, 0.2), exposed(Cause.INPUT_STARVED, 0.6)
         assert subsume([wide, narrow], RULES) == [wide, narrow]
 
     def test_not_if_the_trouble_would_look_smaller_than_it_is(self):
-        narrow, wide = found(Cause.ITEM_CPU_BOUND, 0.08), found(Cause.INPUT_STARVED, 0.15)
+        narrow, wide = exposed(Cause.ITEM_CPU_BOUND, 0.18), exposed(Cause.INPUT_STARVED, 0.25)
         assert subsume([wide, narrow], RULES) == [wide, narrow]
 
     def test_other_causes_do_not_matter(self):
-        wide = found(Cause.INPUT_STARVED, 0.6)
-        assert subsume([wide, found(Cause.HOST_SYNC, 0.6)], RULES)[0] == wide
+        wide = exposed(Cause.INPUT_STARVED, 0.6)
+        assert subsume([wide, exposed(Cause.HOST_SYNC, 0.6)], RULES)[0] == wide
 
 
 class TestRank:
-    def test_by_what_acting_would_bring(self):
-        few, more = found(Cause.HOST_SYNC, 0.1), found(Cause.COLLATE_BOUND, 0.4)
+    def test_by_what_was_measured(self):
+        few, more = exposed(Cause.HOST_SYNC, 0.1), exposed(Cause.COLLATE_BOUND, 0.4)
         assert rank([few, more], RULES) == [more, few]
+        less, most = shown(Cause.OPTIMIZER_UNFUSED, 0.12), shown(Cause.PRECISION_UNUSED, 0.4)
+        assert rank([less, most], RULES) == [most, less]
 
-    def test_about_equals_as_their_rules_say(self):
-        repeated, item = found(Cause.REPEATED_WORK, 0.62), found(Cause.ITEM_CPU_BOUND, 0.6)
-        assert rank([repeated, item], RULES) == [item, repeated]
-        much = found(Cause.REPEATED_WORK, 0.9)
-        assert rank([much, item], RULES) == [much, item]
+    def test_of_equal_savings_the_more_certain_comes_first(self):
+        vague, sure = shown(Cause.OPTIMIZER_UNFUSED, 0.2, 0.05), shown(Cause.PRECISION_UNUSED, 0.2, 0.18)
+        assert rank([vague, sure], RULES) == [sure, vague]
+
+    def test_of_two_that_one_experiment_relieves_the_larger_comes_first(self):
+        part = exposed(Cause.COLLATE_BOUND, 0.13, saved=0.28, severity=Severity.WARNING)
+        most = exposed(Cause.ITEM_CPU_BOUND, 0.17, saved=0.28, severity=Severity.WARNING)
+        assert rank([part, most], RULES) == rank([most, part], RULES) == [most, part]
+
+    def test_exposed_time_ranks_by_at_least_what_a_change_saved(self):
+        validation = exposed(Cause.VALIDATION_HEAVY, 0.35)
+        relieved = exposed(Cause.ITEM_IO_BOUND, 0.3, saved=0.36, severity=Severity.CRITICAL)
+        assert rank([validation, relieved], RULES) == [relieved, validation]
+
+    def test_where_two_explain_the_same_time_as_their_rules_say(self):
+        repeated, item = shown(Cause.REPEATED_WORK, 0.6), exposed(Cause.ITEM_CPU_BOUND, 0.7, saved=0.6)
+        assert rank([item, repeated], RULES) == [repeated, item]
+
+    def test_a_saving_of_half_a_bound_explains_it_but_not_of_half_a_saving(self):
+        workers, bound = shown(Cause.WORKERS_TOO_FEW, 0.45), exposed(Cause.ITEM_CPU_BOUND, 0.85)
+        assert rank([bound, workers], RULES) == [workers, bound]
+        cached = exposed(Cause.ITEM_CPU_BOUND, 0.85, saved=0.83)
+        assert rank([cached, workers], RULES) == [cached, workers]
 
     def test_a_rank_that_monitors_alone_is_a_straggler_first(self):
-        monitors, straggler = found(Cause.MONITORING_HEAVY, 0.32), found(Cause.STRAGGLER_RANK, 0.3)
+        monitors, straggler = exposed(Cause.MONITORING_HEAVY, 0.32), exposed(Cause.STRAGGLER_RANK, 0.3)
         assert rank([monitors, straggler], RULES) == [straggler, monitors]
 
     def test_a_note_never_comes_before_a_warning(self):
-        note, warning = found(Cause.UNCOMPILED, 0.25, Severity.NOTE), found(Cause.GC_PAUSES, 0.1)
+        note = exposed(Cause.STEP_OUTLIERS, 0.35, severity=Severity.NOTE)
+        warning = exposed(Cause.INPUT_STARVED, 0.3)
         assert rank([note, warning], RULES) == [warning, note]
 
-    def test_memory_ranks_with_the_shares_of_its_severity(self):
-        memory = found(Cause.MEMORY_GROWTH, 0.0, Severity.CRITICAL)
-        large, small = found(Cause.ITEM_CPU_BOUND, 0.7), found(Cause.OPTIMIZER_UNFUSED, 0.2)
+    def test_memory_ranks_with_its_severity(self):
+        memory = exposed(Cause.MEMORY_GROWTH, 0.0, severity=Severity.CRITICAL)
+        large, small = exposed(Cause.ITEM_CPU_BOUND, 0.7), shown(Cause.OPTIMIZER_UNFUSED, 0.2)
         assert rank([small, memory, large], RULES) == [large, memory, small]
 
 
 @pytest.mark.parametrize("step_ms", STEPS_MS)
 def test_a_steady_job_is_healthy(make, step_ms):
-    diagnosis = diagnose([make.timeline(step_ms)], make.host())
+    diagnosis = diagnose([make.timeline(step_ms)], make.host(), KNOBS)
     assert diagnosis.verdict == HEALTHY
     assert diagnosis.findings == ()
+    assert {each.cause for each in diagnosis.untested} <= {Cause.UNCOMPILED, Cause.BATCH_TOO_SMALL}
 
 
 @pytest.mark.parametrize("step_ms", STEPS_MS)
 def test_a_job_with_a_little_of_everything_is_not_nagged(make, step_ms):
-    """Each cause below 5 % of a step: at most notes."""
+    """Waits that healthy jobs have too: at most notes."""
     shares = {
-        Stage.DATA: 0.04,
-        Stage.LOG: 0.03,
-        Stage.VALIDATE: 0.04,
-        Stage.CHECKPOINT: 0.02,
-        Stage.OTHER: 0.03,
+        Stage.DATA: 0.15,
+        Stage.LOG: 0.05,
+        Stage.VALIDATE: 0.12,
+        Stage.CHECKPOINT: 0.06,
+        Stage.OTHER: 0.05,
     }
     timeline = make.timeline(
         step_ms,
@@ -102,48 +135,97 @@ def test_a_job_with_a_little_of_everything_is_not_nagged(make, step_ms):
     assert diagnosis.verdict == HEALTHY
 
 
-@pytest.mark.parametrize("step_ms", [40.0, 400.0, 4000.0])
-@pytest.mark.parametrize("epochs", [1, 2, 20])
-def test_costly_deterministic_items_on_two_cores(make, step_ms, epochs):
-    """The line that costs comes first, then the cache, then the workers."""
+def repeating(make, epochs, data=0.85, cpu=1.0, **changes):
+    """Costly items that come out the same each time, without workers."""
     dataset = replace(make.loader().dataset, deterministic=True)
-    line = make.line(Stage.DATA, 0.71)
-    timeline = make.fed(step_ms, 0.85, loader={"dataset": dataset, "epochs": epochs}, lines=(line,))
-    diagnosis = diagnose([timeline], make.host(cores=2, physical_cores=2))
-    first = diagnosis.findings[0]
-    assert diagnosis.verdict == Cause.ITEM_CPU_BOUND
-    assert first.severity is Severity.CRITICAL
-    assert (first.where.file, first.where.line) == ("dataset.py", 366)
-    assert first.evidence["callee"] == "scaler.transform"
-    assert set(causes(diagnosis)) == {Cause.ITEM_CPU_BOUND, Cause.REPEATED_WORK, Cause.WORKERS_TOO_FEW}
+    loader = {"dataset": dataset, "epochs": epochs}
+    return make.fed(40.0, data, cpu=cpu, loader=loader, lines=(make.line(Stage.DATA, 0.71),), **changes)
+
+
+def cached_and_fed(make, cache, workers, free=5.0):
+    return make.experiments(
+        make.tried(FREE_INPUT, True, free),
+        make.tried("cache-dataset", "memory", cache),
+        make.tried("num-workers", 2, workers),
+    )
+
+
+@pytest.mark.parametrize(("epochs", "first"), [(2, Cause.ITEM_CPU_BOUND), (20, Cause.REPEATED_WORK)])
+def test_costly_items_are_repeated_work_where_they_were_made_before(make, epochs, first):
+    """With a cache that was measured; before that its gain stands under the line that costs."""
+    host, tried = make.host(cores=2, physical_cores=2), cached_and_fed(make, 4.0, 0.7)
+    diagnosis = diagnose([repeating(make, epochs)], host, KNOBS, tried)
+    assert diagnosis.verdict == first
+    item = next(each for each in diagnosis.findings if each.cause is Cause.ITEM_CPU_BOUND)
+    assert (item.where.file, item.where.line) == ("dataset.py", 366)
+    assert [fix.measured_gain for fix in item.fixes] == [4.0, 0.7]
+    assert item.basis is Basis.EXPOSED
     assert Cause.INPUT_STARVED not in causes(diagnosis)
-    assert first.fixes[0].knob == "cache-dataset"
 
 
-def test_many_free_cores_make_workers_the_first_thing_to_try(make):
-    timeline = make.fed(400.0, 0.6)
-    diagnosis = diagnose([timeline], make.host(cores=16, physical_cores=16))
-    assert causes(diagnosis)[:2] == [Cause.WORKERS_TOO_FEW, Cause.ITEM_CPU_BOUND]
-    assert diagnosis.findings[0].fixes[0].knob == "num-workers"
+def test_items_that_workers_hide_are_too_few_workers(make):
+    timeline, host = make.fed(200.0, 0.4, cpu=0.05), make.host(cores=2)
+    tried = make.experiments(make.tried(FREE_INPUT, True, 0.66), make.tried("num-workers", 2, 0.6))
+    diagnosis = diagnose([timeline], host, KNOBS, tried)
+    first = diagnosis.findings[0]
+    assert (first.cause, first.basis, first.evidence["wanted"]) == (
+        Cause.WORKERS_TOO_FEW,
+        Basis.EXPERIMENT,
+        2,
+    )
+    assert first.share == pytest.approx(1 - 1 / 1.6)
 
 
-def test_waiting_items_that_two_workers_hide(make):
-    timeline = make.fed(200.0, 0.4, cpu=0.05)
-    assert diagnose([timeline], make.host(cores=2)).verdict == Cause.WORKERS_TOO_FEW
-
-
-def test_waiting_items_that_all_workers_do_not_hide(make):
-    timeline = make.fed(200.0, 0.9, cpu=0.02)
-    diagnosis = diagnose([timeline], make.host(cores=2))
+def test_items_that_workers_hide_in_part_keep_their_own_name(make):
+    timeline, host = make.fed(200.0, 0.9, cpu=0.02), make.host(cores=2)
+    tried = make.experiments(make.tried(FREE_INPUT, True, 9.0), make.tried("num-workers", 2, 0.5))
+    diagnosis = diagnose([timeline], host, KNOBS, tried)
     assert diagnosis.verdict == Cause.ITEM_IO_BOUND
-    fix = diagnosis.findings[0].fixes[0]
-    assert (fix.knob, int(fix.setting) > 2) == ("num-workers", True)
+    assert Cause.WORKERS_TOO_FEW not in causes(diagnosis)
+    assert (diagnosis.findings[0].fixes[0].knob, diagnosis.findings[0].fixes[0].measured_gain) == (
+        "num-workers",
+        0.5,
+    )
 
 
-def test_waiting_items_that_are_the_same_in_each_epoch(make):
-    dataset = replace(make.loader().dataset, deterministic=True)
-    timeline = make.fed(200.0, 0.9, cpu=0.02, loader={"dataset": dataset, "epochs": 20})
-    assert diagnose([timeline], make.host(cores=2)).verdict == Cause.REPEATED_WORK
+def test_workers_are_too_many_only_where_fewer_were_faster(make):
+    loader = make.loader(num_workers=6, prefetch_factor=2)
+    rows = tuple(make.work(10.0, idle=0.5, number=each) for each in range(6))
+    timeline = make.timeline(40.0, {Stage.DATA: 0.01}, loaders=(loader,), workers=rows)
+    host = make.host(cores=2)
+
+    def found(*tried):
+        return diagnose([timeline], host, KNOBS, make.experiments(*tried))
+
+    assert Cause.WORKERS_TOO_MANY in {each.cause for each in found().untested}
+    waits = found(make.tried("num-workers", 0, None))
+    (few,) = (each for each in waits.untested if each.cause is Cause.WORKERS_TOO_MANY)
+    assert [(each.knob, each.setting) for each in few.fixes] == [("num-workers", "0")]
+    slower = found(make.tried("num-workers", 2, -0.01), make.tried("num-workers", 0, 0.02))
+    assert slower.findings == ()
+    assert Cause.WORKERS_TOO_MANY not in {each.cause for each in slower.untested}
+    more = found(make.tried("num-workers", 8, 0.5), make.tried("num-workers", 0, 0.0))
+    assert Cause.WORKERS_TOO_MANY not in causes(more)
+    fewer = found(make.tried("num-workers", 2, 0.3))
+    assert fewer.verdict == Cause.WORKERS_TOO_MANY
+    assert fewer.findings[0].evidence["wanted"] == 2
+
+
+def test_no_change_of_the_input_saves_more_than_free_input(make):
+    """On a busy machine two blocks of an experiment may show anything."""
+    tried = make.experiments(make.tried(FREE_INPUT, True, 0.3), make.tried("num-workers", 2, 1.4))
+    diagnosis = diagnose([make.fed(40.0, 0.2)], make.host(), KNOBS, tried)
+    assert diagnosis.findings[0].cause is Cause.WORKERS_TOO_FEW
+    assert diagnosis.findings[0].share == pytest.approx(1 - 1 / 1.32)
+
+
+def test_free_input_bounds_what_waiting_for_data_costs(make):
+    timeline = make.fed(40.0, 0.6)
+    bounded = diagnose([timeline], make.host(), KNOBS, make.experiments(make.tried(FREE_INPUT, True, 0.2)))
+    assert bounded.findings[0].share == pytest.approx(1 - 1 / 1.22)
+    assert bounded.verdict == HEALTHY
+    nothing = diagnose([timeline], make.host(), KNOBS, make.experiments(make.tried(FREE_INPUT, True, -0.05)))
+    assert nothing.findings == ()
 
 
 def test_a_loop_without_a_loader_waits_for_its_line(make):
@@ -166,30 +248,64 @@ def test_a_long_stall_in_the_data_is_an_outlier_and_no_lack_of_workers(make):
     assert diagnosis.findings[0].evidence["stage"] == "data"
 
 
-def test_debugging_comes_before_what_it_inflates(make):
-    timeline = make.timeline(
-        4.0, runtime=Runtime(2, debug=("detect_anomaly",)), model=make.model(calls_per_step=60.0)
+def test_a_hypothesis_speaks_only_when_its_experiment_has_won(make):
+    timeline, host = make.timeline(), make.host(cpu_bf16=True)
+
+    def found(*tried):
+        return diagnose([timeline], host, KNOBS, make.experiments(*tried))
+
+    def untested(diagnosis):
+        return Cause.PRECISION_UNUSED in {each.cause for each in diagnosis.untested}
+
+    assert untested(found())
+    assert untested(found(make.tried("precision", "bf16-mixed", None)))
+    assert untested(found(make.tried("precision", "bf16-mixed", None, State.REFUSED)))
+    for state in (State.NO_GAIN, State.UNDECIDED):
+        silent = found(make.tried("precision", "bf16-mixed", 0.02, state))
+        assert (silent.findings, untested(silent)) == ((), False)
+    won = found(make.tried("precision", "bf16-mixed", 0.5), make.tried("precision", "16-mixed", 0.1))
+    first = won.findings[0]
+    assert (first.cause, first.basis, first.severity) == (
+        Cause.PRECISION_UNUSED,
+        Basis.EXPERIMENT,
+        Severity.CRITICAL,
     )
-    steps = replace(timeline.steps, samples=[8] * len(timeline.steps))
-    diagnosis = diagnose([replace(timeline, steps=steps)], make.host())
-    assert diagnosis.verdict == Cause.DEBUG_MODE_ON
+    assert first.share == pytest.approx(1 / 3)
+    assert [(fix.setting, fix.measured_gain) for fix in first.fixes] == [
+        ("bf16-mixed", 0.5),
+        ("16-mixed", 0.1),
+    ]
+    assert first.fixes[0].interval == Interval(0.48, 0.52)
 
 
 def test_a_small_batch_comes_before_the_launches_it_does_not_pay_for(make):
     timeline = make.timeline(1.0, model=make.model(calls_per_step=25.0))
     small = replace(timeline.steps, samples=[4] * len(timeline.steps))
     large = replace(timeline.steps, samples=[512] * len(timeline.steps))
-    assert diagnose([replace(timeline, steps=small)], make.host()).verdict == Cause.BATCH_TOO_SMALL
-    assert diagnose([replace(timeline, steps=large)], make.host()).verdict == Cause.LAUNCH_BOUND
+    tried = make.experiments(make.tried("batch-size", 8, 0.6), make.tried("compile", "default", 0.4))
+    answers = [
+        diagnose([replace(timeline, steps=steps)], make.host(), KNOBS, tried).verdict
+        for steps in (small, large)
+    ]
+    assert answers == [Cause.BATCH_TOO_SMALL, Cause.LAUNCH_BOUND]
 
 
-def test_a_heavy_optimizer_is_no_small_batch(make):
+def test_a_larger_batch_that_wins_is_always_explained(make):
+    tried = make.experiments(make.tried("batch-size", 128, 0.2))
+    assert diagnose([make.timeline(40.0)], make.host(), KNOBS, tried).verdict == Cause.BATCH_TOO_SMALL
+
+
+def test_debugging_comes_before_what_it_inflates(make):
     timeline = make.timeline(
-        70.0, {Stage.OPTIMIZER: 0.55}, optimizers=(Optimizer("Adam", 16, 4_000_000, steps=205),)
+        4.0, runtime=Runtime(2, debug=("detect_anomaly",)), model=make.model(calls_per_step=60.0)
     )
-    steps = replace(timeline.steps, samples=[16] * len(timeline.steps))
-    diagnosis = diagnose([replace(timeline, steps=steps)], make.host())
-    assert causes(diagnosis) == [Cause.OPTIMIZER_UNFUSED]
+    tried = make.experiments(make.tried("debug-mode-off", True, 2.8), make.tried("batch-size", 128, 3.0))
+    assert diagnose([timeline], make.host(), KNOBS, tried).verdict == Cause.DEBUG_MODE_ON
+
+
+def test_the_same_facts_give_the_same_answer(make):
+    facts = [repeating(make, 20)], make.host(), KNOBS, cached_and_fed(make, 4.0, 0.7)
+    assert diagnose(*facts) == diagnose(*facts)
 
 
 def test_the_slowest_rank_is_looked_at(make):
@@ -209,8 +325,10 @@ def test_nothing_seen_gives_no_findings(make):
 
 
 def test_a_diagnosis_survives_json(make, tmp_path):
-    diagnosis = diagnose([make.fed(40.0, 0.8)], make.host())
+    tried = make.experiments(make.tried("num-workers", 4, 0.8))
+    diagnosis = diagnose([make.fed(40.0, 0.8)], make.host(), KNOBS, tried)
     assert diagnosis.findings[0].fixes
+    assert diagnosis.untested
     assert from_plain(Diagnosis, to_plain(diagnosis)) == diagnosis
 
 
@@ -233,3 +351,25 @@ def test_a_hundred_thousand_steps_are_quick(make):
     assert diagnosis.findings
     assert spent < 4.0  # twice the budget: other work may share the cores
     print(f"{spent:.2f} s")
+
+
+def test_the_forward_pass_of_a_model_is_no_monitoring(make):
+    """`model.forward(x)` passes by what names the stage."""
+    line = make.line(Stage.OTHER, 0.9, file="train.py")
+    model = replace(line, place=replace(line.place, function="Net.forward.<locals>.<listcomp>"))
+    found = [
+        RULES[Cause.MONITORING_HEAVY].examine(
+            make.sight(make.timeline(40.0, {Stage.OTHER: 0.4}, lines=(each,)))
+        )
+        for each in (line, model)
+    ]
+    assert found[0] is not None and found[1] is None
+
+
+def test_a_finding_names_only_settings_that_won(make):
+    """What was measured to gain and may as well be noise stands among the experiments, and is no advice."""
+    timeline = make.timeline(40.0, {Stage.DATA: 0.4}, loaders=(make.loader(num_workers=1),))
+    unsure = replace(make.tried("num-workers", 4, 0.2, State.UNDECIDED), interval=Interval(-0.1, 0.5))
+    for tried, named in ((unsure, []), (make.tried("num-workers", 4, 0.2), ["num-workers"])):
+        found = diagnose([timeline], make.host(), KNOBS, make.experiments(tried)).findings
+        assert [fix.knob for fix in found[0].fixes] == named

@@ -2,18 +2,25 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.diagnose.severity import finding, severity_of, weight
-from hotlap.facts.diagnosis import Cause, Finding, Severity
+from hotlap.diagnose.severity import finding, severity_of
+from hotlap.facts.diagnosis import Basis, Cause, Severity
 
 
 @pytest.mark.parametrize(
     ("share", "severity"),
-    [(0.9, Severity.CRITICAL), (0.3, Severity.CRITICAL), (0.29, Severity.WARNING), (0.1, Severity.WARNING),
-     (0.09, Severity.NOTE), (0.02, Severity.NOTE)],
+    [(0.9, Severity.CRITICAL), (0.4, Severity.CRITICAL), (0.39, Severity.WARNING), (0.2, Severity.WARNING),
+     (0.19, Severity.NOTE), (0.02, Severity.NOTE)],
 )  # fmt: skip
-def test_severity_goes_by_the_share(share, severity):
+def test_exposed_time_is_loud_only_where_it_is_much(share, severity):
     assert severity_of(share) is severity
     assert finding(Cause.HOST_SYNC, share, {}).severity is severity
+
+
+@pytest.mark.parametrize(
+    ("saved", "severity"), [(0.3, Severity.CRITICAL), (0.1, Severity.WARNING), (0.09, Severity.NOTE)]
+)
+def test_a_measured_saving_is_louder_than_a_bound(saved, severity):
+    assert severity_of(saved, Basis.EXPERIMENT) is severity
 
 
 def test_what_is_lost_in_the_noise_is_not_said():
@@ -25,14 +32,7 @@ def test_what_was_not_measured_is_left_out():
     assert finding(Cause.HOST_SYNC, 0.5, {"a": 0.0, "b": None, "c": ""}).evidence == {"a": 0.0, "c": ""}
 
 
-def test_an_estimate_is_held_down():
-    held = finding(Cause.UNCOMPILED, 0.5, {}, at_most=Severity.NOTE)
+def test_what_may_not_recur_is_held_down():
+    held = finding(Cause.VALIDATION_HEAVY, 0.5, {}, at_most=Severity.NOTE)
     assert (held.severity, held.share) == (Severity.NOTE, 0.5)
-    assert finding(Cause.UNCOMPILED, 0.05, {}, at_most=Severity.WARNING).severity is Severity.NOTE
-
-
-def test_weight_keeps_to_the_severity():
-    free = Finding(Cause.MEMORY_GROWTH, Severity.WARNING, 0.0)
-    held = Finding(Cause.UNCOMPILED, Severity.NOTE, 0.5)
-    plain = Finding(Cause.HOST_SYNC, Severity.CRITICAL, 0.5)
-    assert weight(held) < weight(free) < weight(plain) == 0.5
+    assert finding(Cause.VALIDATION_HEAVY, 0.05, {}, at_most=Severity.WARNING).severity is Severity.NOTE

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hotlap.facts.baseline import Baseline, Machine, in_one_count
-from hotlap.facts.rates import Rate
-from hotlap.facts.trial import Figures
+from hotlap.facts.trial import Figures, Rate
 
 
 def baseline(counts, **rates):

@@ -151,3 +151,25 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(tmp_path, monkeypatch):
         write_json(tmp_path / "whole.json", Whole(1, Colour.RED))
     assert read_json(tmp_path / "whole.json", Whole) == WHOLE
     assert [path.name for path in tmp_path.iterdir()] == ["whole.json"], "no draft is left behind"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"1" + b"0" * 400,
+        b"[" * 100_000,
+        b"[" * 60 + b"]" * 60,
+        b"\xff\xfe\x00",
+        b'{"a": 1',
+        b"",
+        b'{"a": 1} x',
+    ],
+    ids=["huge number", "open for ever", "deep", "no text", "torn", "empty", "more"],
+)
+def test_what_hotlap_would_not_write_is_no_json(tmp_path, content):
+    with pytest.raises(ValueError):
+        codec.parse_json(content)
+    (tmp_path / "fact.json").write_bytes(content)
+    with pytest.raises(FactError) as caught:
+        codec.read_json(tmp_path / "fact.json", dict)
+    assert caught.value.exit_code == 2

@@ -51,6 +51,11 @@ def test_stages_add_up_to_the_mean_step():
     assert summary.steps_per_s == pytest.approx(3 / 0.21)
 
 
+def test_an_exchange_between_two_stages_has_a_name():
+    seen = replace(timeline([10, 20, 60], [30, 30, 30], [10, 10, 10]), comm_stages={Stage.OTHER: 0.02})
+    assert summarise(seen).coverage == pytest.approx(1 - 10 / 210)
+
+
 def test_warm_up_is_left_out():
     summary = summarise(timeline([5000, 10, 10], [30, 30, 30], [0, 0, 0], steady=1))
     assert (summary.n, summary.step_ms) == (2, pytest.approx(40.0))

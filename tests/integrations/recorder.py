@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hotlap import integrations
 from hotlap.discover import units
-from hotlap.launch.doorman import Doorman
+from hotlap.launch.import_hook import Doorman
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
@@ -33,7 +33,7 @@ class Recorder:
         self.calls = dict.fromkeys(self.calls, 0)
         self.notes = []
 
-    def stage(self, owner, name, stage):
+    def stage(self, owner, name, stage, *, lasting=True):
         point = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}"
         if not hasattr(owner, name):
             self.missing.append(point)

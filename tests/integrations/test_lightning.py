@@ -1,5 +1,7 @@
 """Lightning as it is installed: every point is there and on the path of a real run."""
 
+from pathlib import Path
+
 import pytest
 
 # Staged for the other progress bar, and for calls that the script under test does not make.
@@ -58,7 +60,13 @@ def test_a_progress_bar_is_log(trainer):
 
 
 def test_fit_names_the_framework_and_its_precision(trainer):
-    assert trainer.notes == [["framework", "lightning"], ["autocast", None]]
+    noted = dict(trainer.notes)
+    assert (noted["framework"], noted["autocast"]) == ("lightning", None)
+
+
+def test_cadences_are_placed_where_the_trainer_is_built(trainer):
+    file, line, _ = dict(trainer.notes)["trainer_place"]
+    assert "Trainer(" in Path(file).read_text(encoding="utf-8").splitlines()[line - 1]
 
 
 def test_fabric_names_itself_and_its_stages(fabric):

@@ -41,4 +41,4 @@ def test_a_batch_is_cast_once_however_many_tensors_it_holds(run):
 
 
 def test_train_names_the_framework(run):
-    assert run.notes == [["framework", "mmengine"]]
+    assert dict(run.notes)["framework"] == "mmengine"

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hotlap.integrations.accelerate import Accelerate
 from hotlap.integrations.lightning import Lightning
+from hotlap.plan.catalogue import some_knobs
 from hotlap.seams import loader, step
-from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.fitter import Fitter
 
 FRAMEWORKS = {Lightning: "lightning.fabric.fabric", Accelerate: "accelerate.accelerator"}

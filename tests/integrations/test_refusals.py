@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from hotlap.integrations import Arguments, attributes, constructing, hf_trainer, mmengine, option
 from hotlap.integrations.lightning import Lightning
+from hotlap.plan.catalogue import some_knobs
 from hotlap.ports.knob import CannotActError
 from hotlap.probe import boundary
 from hotlap.seams import step
-from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.fitter import Fitter
 
 with warnings.catch_warnings():

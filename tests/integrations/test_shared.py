@@ -12,7 +12,7 @@ class Notebook:
     def __init__(self):
         self.staged = []
 
-    def stage(self, owner, name, stage):
+    def stage(self, owner, name, stage, *, lasting=True):
         self.staged.append((owner, name, stage))
 
 

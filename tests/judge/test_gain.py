@@ -17,10 +17,9 @@ from hotlap.judge.gain import (
     gain_of_rounds,
     rule,
     rule_closely,
-    rule_predicted,
     rule_simpler,
 )
-from hotlap.measure.duel import scatter_of_rounds
+from hotlap.measure.contest import scatter_of_rounds
 from hotlap.stats.compare import Scatter
 
 
@@ -102,21 +101,6 @@ def test_a_larger_batch_is_paid_back_by_samples():
 )
 def test_the_tie_goes_to_the_simpler(gain, expected):
     assert rule_simpler(gain) is expected
-
-
-@pytest.mark.parametrize(
-    ("gain", "expected"),
-    [
-        (None, Ruling.UNDECIDED),
-        (Gain(0.2, Interval(0.1, 0.3), 2), Ruling.KEEP),  # sure at once
-        (Gain(-0.2, Interval(-0.3, -0.1), 2), Ruling.DROP),
-        (Gain(0.05, Interval(-0.02, 0.12), 6), Ruling.UNDECIDED),
-        (Gain(0.05, Interval(-0.02, 0.12), 8), Ruling.KEEP),  # it shows enough, in four rounds
-        (Gain(0.02, Interval(-0.04, 0.08), 8), Ruling.DROP),
-    ],
-)
-def test_what_was_predicted_to_help_stays_by_what_four_rounds_show(gain, expected):
-    assert rule_predicted(gain) is expected
 
 
 def test_a_winner_beats_more_than_the_noise():

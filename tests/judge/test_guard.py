@@ -9,9 +9,8 @@ from itertools import accumulate
 
 import pytest
 
-from hotlap.facts.verdict import Sameness
-from hotlap.facts.witness import Witness
-from hotlap.judge.guard import bitwise, chance, close, first_difference, level, so_far, untrained
+from hotlap.facts.verdict import Sameness, Witness
+from hotlap.judge.guard import bitwise, chance, close, first_difference, level, rewritten, so_far, untrained
 
 STEPS = 20
 
@@ -229,3 +228,74 @@ def test_the_level_is_of_the_later_half_of_the_samples():
     one = witness(noise=0.0)
     assert math.isclose(level(one, 8 * STEPS), sum(one.losses[STEPS // 2 :]) / (STEPS // 2))
     assert level(one, 8 * 4) > level(one, 8 * STEPS)
+
+
+def answering(runs, *answers):
+    """The same runs, each with its answers to reference batches."""
+    return [replace(each, answers=tuple(one)) for each, one in zip(runs, answers, strict=True)]
+
+
+LEVELS = [[level + 0.01 * number for number in range(6)] for level in (1.0, 1.1, 0.9)]
+
+
+def test_where_batches_differ_the_answers_to_the_same_questions_decide():
+    """The plan's batches are easier by far; its model is the same."""
+    base, plan = answering(seeds(), *LEVELS), answering(seeds(shift=-0.9), *LEVELS)
+    found = close(base, plan, "statistical")
+    assert found.sameness is Sameness.SAME
+    assert "on 6 reference batches" in found.reason
+    assert so_far(base[0], plan[0], "statistical").sameness is Sameness.SO_FAR
+    assert close(base, plan, "rounding").sameness is not Sameness.SAME
+    without = [replace(each, answers=()) for each in plan]
+    assert close(base, without, "statistical").sameness is not Sameness.SAME
+
+
+def test_a_model_that_answers_worse_is_another_one_though_its_own_batches_look_alike():
+    base = answering(seeds(), *LEVELS)
+    worse = answering(seeds(), *([loss + 0.5 for loss in row] for row in LEVELS))
+    assert close(base, worse, "statistical").sameness is Sameness.DIFFERENT
+    assert so_far(base[0], worse[0], "statistical").sameness is Sameness.NOT_DECIDED
+
+
+def test_an_answer_that_is_not_finite_is_different():
+    broken = answering(seeds(), *([*row[:-1], math.nan] for row in LEVELS))
+    found = close(answering(seeds(), *LEVELS), broken, "statistical")
+    assert found.sameness is Sameness.DIFFERENT
+    assert "reference" in found.reason
+
+
+def test_where_nothing_could_be_asked_the_batches_decide_and_that_is_said():
+    silent = [replace(each, unasked="planted") for each in seeds()]
+    found = close(answering(seeds(), *LEVELS), silent, "statistical")
+    assert found.sameness is Sameness.SAME
+    assert found.reason.count("could not be asked about reference batches: planted") == 1
+    assert "planted" not in close(silent, silent, "rounding").reason
+
+
+@pytest.mark.parametrize(("way", "fault"), [(2.0, True), (0.6, True), (1.2, False), (0.8, False)])
+def test_steps_that_are_twice_as_long_are_another_rate_whatever_the_answers(way, fault):
+    found = close(answering(seeds(), *LEVELS), answering(seeds(way=way), *LEVELS), "statistical")
+    assert ("a step changes the parameters" in found.reason) is fault
+    assert found.sameness is (Sameness.DIFFERENT if fault else Sameness.SAME)
+
+
+def test_samples_that_come_twice_are_another_training_whatever_the_answers():
+    base = answering(seeds(), *LEVELS)
+    twice = [replace(each, repeated=0.5) for each in base]
+    found = close(base, twice, "statistical")
+    assert found.sameness is Sameness.DIFFERENT
+    assert "50% of the samples" in found.reason
+    assert close(twice, twice, "statistical").sameness is Sameness.SAME  # it draws with replacement
+
+
+def test_a_rewrite_that_rounds_leaves_the_first_loss_and_the_draws_as_they_were():
+    base = seeds()
+    nearly = [replace(each, losses=(each.losses[0] * (1 + 2e-5), *each.losses[1:])) for each in base]
+    assert rewritten(base, nearly, "rounding").sameness is Sameness.SAME
+    off = [replace(each, losses=(each.losses[0] * 1.002, *each.losses[1:])) for each in base]
+    assert close(base, off, "rounding").sameness is Sameness.SAME, "lost in the scatter between seeds"
+    found = rewritten(base, off, "rounding")
+    assert found.sameness is Sameness.DIFFERENT
+    assert "more than rounding" in found.reason
+    drawn = [replace(each, generators="others") for each in base]
+    assert rewritten(base, drawn, "rounding").reason == "the random numbers are not the same"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
+from hotlap.plan.catalogue import some_knobs
 from hotlap.probe import boundary
 from hotlap.seams import model, optimizer, process
-from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.fitter import Fitter
 
 STEPS = "20"

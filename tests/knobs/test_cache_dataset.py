@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
 
-from hotlap.data.cache.batches import WholeBatch, identical
-from hotlap.data.cache.served import kept_of
+from hotlap.data.cache.served import WholeBatch, identical, kept_of
 from hotlap.facts import timeline as facts
 from hotlap.facts.host import Host
 from hotlap.facts.timeline import Stage, Timeline

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hotlap.facts.timeline import Cadence, Runtime, Stage, Steps
+from hotlap.facts.timeline import Cadence, Ending, Runtime, Stage, Steps
 from hotlap.knobs.accumulate import Accumulate
 from hotlap.knobs.checkpoint_every import CheckpointEvery
 from hotlap.knobs.ddp_buckets import DdpBuckets
@@ -44,7 +44,8 @@ def timeline(compute_timeline):
             range(10), wall, {stage: some, Stage.FORWARD: rest}, nothing, nothing, nothing, [1] * 10
         )
         cadences = (Cadence(stage, 2, 0.03, 5.0),)
-        return replace(compute_timeline(), steps=steps, steady_from=0, cadences=cadences, **changes)
+        seen = {"steps": steps, "steady_from": 0, "cadences": cadences, "ending": Ending.WINDOW}
+        return replace(compute_timeline(), **{**seen, **changes})
 
     return make
 
@@ -54,9 +55,24 @@ def timeline(compute_timeline):
     [(LogEvery, (50,)), (ValidateEvery, (20,)), (CheckpointEvery, (20,)), (LimitValidation, (0.25,))],
 )
 def test_what_came_is_proposed_to_come_more_rarely(kind, proposed, host, timeline):
-    seen = timeline(CADENCE[kind])
+    seen = timeline(CADENCE[kind], runtime=Runtime(1, framework="lightning"))
     assert kind().settings(host, seen) == proposed
     assert kind().ceiling(seen, host) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("framework", ["plain", "accelerate"])
+@pytest.mark.parametrize("kind", CADENCE)
+def test_a_loop_of_the_scripts_own_has_no_option_to_set(kind, framework, host, timeline):
+    seen = timeline(CADENCE[kind], runtime=Runtime(1, framework=framework))
+    assert kind().settings(host, seen) == ()
+
+
+def test_what_came_once_has_no_cadence_to_stretch(host, timeline):
+    once = replace(
+        timeline(Stage.VALIDATE, runtime=Runtime(1, framework="lightning")),
+        cadences=(Cadence(Stage.VALIDATE, 1, 0.03, None),),
+    )
+    assert ValidateEvery().settings(host, once) == ()
 
 
 @pytest.mark.parametrize("kind", CADENCE)
@@ -102,3 +118,15 @@ def test_a_trainer_without_the_option_is_named():
     taken = []
     undo = LogEvery().apply(Trainer("lightning", {"log-every": lambda each: taken.append(each) or list}), 10)
     assert (taken, undo) == ([10], list)
+
+
+def test_no_bucket_size_is_advised_that_is_torchs_default(host, timeline):
+    assert 25 not in DdpBuckets().settings(host, timeline(world=4, comm_s=0.02))
+
+
+@pytest.mark.parametrize("kind", [LogEvery, ValidateEvery, CheckpointEvery])
+def test_no_cadence_is_advised_that_is_longer_than_the_run(kind, host, timeline):
+    """The whole run was seen, and has ten steps; of a window nobody knows how long the run goes on."""
+    runtime = Runtime(1, framework="lightning")
+    assert kind().settings(host, timeline(CADENCE[kind], runtime=runtime, ending=Ending.FINISHED)) == ()
+    assert kind().settings(host, timeline(CADENCE[kind], runtime=runtime, ending=Ending.WINDOW))

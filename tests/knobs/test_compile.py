@@ -306,4 +306,4 @@ def test_where_it_is_worth_a_try(compute_host, compute_timeline):
     assert knob.settings(host, compute_timeline(compiled=True, recompiles=("size",))) == ("dynamic", "off")
     assert knob.settings(compute_host(compiler=None), compute_timeline()) == ()
     assert knob.values.read(True) == "default" and knob.values.read("off") == "off"
-    assert knob.ceiling(compute_timeline(), host) == pytest.approx(0.64)
+    assert knob.ceiling(compute_timeline(), host) == pytest.approx(0.8)

@@ -93,8 +93,8 @@ class Broken(Rows):
     [
         (Stream(), {"iterable": True}, "a stream"),
         (Rows(), {"in_order": False}, "out of order"),
-        (Rows(), {"draws": lambda: True}, "draw random numbers"),
-        (Rows(), {"lazy": lambda: True}, "its sampler draws"),
+        (Rows(), {"draws": lambda: "its items draw random numbers"}, "draw random numbers"),
+        (Rows(), {"lazy": lambda: "its sampler draws"}, "its sampler draws"),
         (
             Rows(),
             {"collate_fn": noisy, "batch_size": 4},

@@ -29,10 +29,10 @@ from hotlap.facts.timeline import (
     Worker,
 )
 from hotlap.knobs import bucketing, max_length, non_blocking
+from hotlap.plan.catalogue import some_knobs
 from hotlap.ports import target as targets
 from hotlap.ports.knob import CannotActError, NotMineError
 from hotlap.ports.values import NotAllowedError
-from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.loader_iterator import Setup
 from hotlap.seams.patches import Patches
 
@@ -295,7 +295,7 @@ def test_the_compiler_sees_through_it_and_undone_nothing_is_left() -> None:
 def test_non_blocking_says_where_there_is_nothing_to_copy_to() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(CannotActError, match="no CUDA device"):
+    with pytest.raises(CannotActError, match="torch sees no device"):
         KNOBS["non-blocking"].apply(targets.Process(Patches()), True)
 
 

@@ -172,7 +172,7 @@ def test_what_the_hardware_is_good_for(compute_host, compute_timeline):
     assert knob.settings(compute_host(tensor_cores=True), gpu) == ("16-mixed",)
     assert knob.settings(compute_host(tensor_cores=True, bf16=True), gpu) == ("bf16-mixed", "16-mixed")
     assert knob.settings(compute_host(tensor_cores=False), gpu) == ()
-    assert knob.ceiling(plain, compute_host()) == pytest.approx(0.75 * 0.8)
+    assert knob.ceiling(plain, compute_host()) == pytest.approx(0.8)
 
 
 def test_spellings():

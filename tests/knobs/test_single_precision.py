@@ -176,7 +176,7 @@ def test_where_it_is_worth_a_try(compute_host, compute_timeline):
     knob, host, single = SinglePrecision(), compute_host(), compute_timeline()
     double = replace(single, model=replace(single.model, dtypes=("float32", "float64")))
     assert (knob.settings(host, double), knob.settings(host, single)) == ((True,), ())
-    assert knob.ceiling(double, host) == pytest.approx(0.68)
+    assert knob.ceiling(double, host) == pytest.approx(0.8)
     assert knob.ceiling(single, host) == 0.0
 
 

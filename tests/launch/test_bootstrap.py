@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hotlap.launch.bootstrap import SEEN
-from hotlap.launch.environment import FOLDER, ORIGIN, already_inside, child_environment
+from hotlap.launch.environment import _SITE, FOLDER, ORIGIN, already_inside, child_environment
 
-NAMES = ("torch", "hotlap.launch.doorman", "hotlap.probe.attach")
+NAMES = ("torch", "hotlap.launch.import_hook", "hotlap.probe.attach")
 SHOW = f"import sys; print(sorted({{*{NAMES!r}}} & {{*sys.modules}}))"
 
 
@@ -40,7 +40,7 @@ def seen(folder: Path) -> list[bool]:
 
 def test_a_process_is_met_before_its_own_code_and_torch_is_not_imported_for_it(folder):
     done = run(folder, SHOW)
-    assert (done.stdout, done.stderr) == ("['hotlap.launch.doorman']\n", "")
+    assert (done.stdout, done.stderr) == ("['hotlap.launch.import_hook']\n", "")
     assert seen(folder) == [False]
 
 
@@ -88,7 +88,7 @@ def test_another_thing_called_hotlap_is_not_taken_for_it(folder, tmp_path, stran
     path.parent.mkdir(parents=True)
     path.touch()
     done = run(folder, SHOW, python_path=str(tmp_path / "elsewhere"))
-    assert (done.stdout, done.stderr) == ("['hotlap.launch.doorman']\n", "")
+    assert (done.stdout, done.stderr) == ("['hotlap.launch.import_hook']\n", "")
 
 
 def test_nothing_of_hotlaps_environment_is_let_in(folder):
@@ -134,3 +134,14 @@ def test_the_environment_is_a_copy(folder):
     made = child_environment(folder, base=base)
     assert base == {"PYTHONPATH": "/a"}
     assert made["PYTHONPATH"].split(os.pathsep)[1:] == ["/a"]
+
+
+def test_a_python_that_is_too_old_is_named_and_runs_the_script():
+    path = _SITE / "sitecustomize.py"
+    begins = f"import sys; sys.version_info = (3, 10, 1)\n__file__ = {str(path)!r}\n"
+    old = begins + path.read_text(encoding="utf-8") + "\nprint('ran')"
+    environment = {**os.environ, FOLDER: "somewhere"}
+    done = subprocess.run([sys.executable, "-S", "-c", old], env=environment, capture_output=True, text=True)
+    assert done.stdout == "ran\n" and done.stderr.startswith("hotlap: needs Python 3.11 or newer"), (
+        done.stderr
+    )

@@ -12,10 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hotlap.launch.ending import Means, end_job
-from hotlap.launch.holding import Guard, Hold
-from hotlap.launch.pauses import read_clock
-from hotlap.launch.turns import Turns
+from hotlap.launch.holding import Guard, Hold, Turns, read_clock
+from hotlap.launch.process import Means, end_job
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="held only where /proc tells of threads")
 SOURCE = Path(__file__).parents[2] / "src"
@@ -32,7 +30,7 @@ SPINS = "print('ready')\nwhile True: pass"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from hotlap.launch.turns import Turns
+from hotlap.launch.holding import Turns
 pid = int(sys.argv[1])
 with Turns() as turns:
     hold = turns.enter(pid, Path(sys.argv[2]), 0)

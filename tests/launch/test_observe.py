@@ -12,7 +12,7 @@ from hotlap.launch import observe
 from hotlap.launch.observe import Observer
 from hotlap.probe import control, marks
 from hotlap.probe.marks import Kind
-from hotlap.stats.steady import steady_from
+from hotlap.stats.robust import steady_from
 
 MS = 1_000_000
 STEP, BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)

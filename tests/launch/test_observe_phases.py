@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 import time
 from array import array
 
@@ -61,8 +60,3 @@ def test_steps_of_a_script_that_goes_on_after_them_are_not(job):
 
 def test_nor_are_those_of_one_that_has_not_heard(job):
     assert not make_steps(job)
-
-
-def test_short_steps_get_phases_of_more_of_them(job, tmp_path):
-    _, phase = struct.unpack("qq", (tmp_path / "control").read_bytes())
-    assert phase == 300, "three seconds at ten milliseconds a step"

@@ -222,7 +222,9 @@ def test_a_signal_that_came_while_the_job_was_being_started_reaches_it(tmp_path)
     job = Job((sys.executable, "-c", "import time; time.sleep(60)"), str(tmp_path), "job")
     with Signals() as signals:
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        running = Running(job, os.environ, lambda _: True, signals, (None, subprocess.DEVNULL))
+        running = Running(
+            job, os.environ, lambda _: True, signals, (None, subprocess.DEVNULL), ends_with_us=False
+        )
         outcome = running.outcome()
     assert outcome.interrupted
     assert outcome.by_signal == signal.SIGINT

@@ -8,8 +8,7 @@ import pytest
 
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.rates import Rate
-from hotlap.facts.trial import Figures, Status, Trial
+from hotlap.facts.trial import Figures, Rate, Status, Trial
 from hotlap.measure.contest import LEAST_ROUNDS, Contest, Variant, contest
 
 JOB = Job(("python", "train.py"), "/", "train")

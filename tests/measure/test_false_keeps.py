@@ -27,20 +27,8 @@ def kept() -> dict[tuple[int, int], list[float]]:
 
 
 @pytest.fixture(scope="module")
-def kept_live() -> dict[tuple[int, int], list[float]]:
-    return shares("--live")
-
-
-@pytest.fixture(scope="module")
-def kept_of_opening() -> dict[tuple[int, int], list[float]]:
-    return shares("--opening")
-
-
-def test_what_was_predicted_to_help_is_thrown_out_less_often(kept, kept_of_opening):
-    """The price: more stays that brings nothing, on restless machines most of all."""
-    assert all(kept_of_opening[machine][1] > kept[machine][1] for machine in kept_of_opening)
-    assert kept_of_opening[2, 0][0] < 5.0
-    assert kept_of_opening[10, 0][0] < 40.0
+def kept_by_experiments() -> dict[tuple[int, int], list[float]]:
+    return shares("--experiments")
 
 
 def test_little_is_kept_for_nothing(kept):
@@ -59,7 +47,7 @@ def test_what_helps_is_found_on_a_machine_with_two_paces(kept):
     assert kept[2, 20][0] < 5.0
 
 
-def test_blocks_of_steps_keep_less_for_nothing_and_find_more(kept, kept_live):
-    assert max(each[0] for each in kept_live.values()) < 4.0
-    assert all(kept_live[machine][1] > kept[machine][1] for machine in kept_live)
-    assert kept_live[5, 8][1] > 90.0
+def test_experiments_keep_less_for_nothing_and_find_more(kept, kept_by_experiments):
+    assert max(each[0] for each in kept_by_experiments.values()) < 4.0
+    assert all(kept_by_experiments[machine][2] >= kept[machine][2] for machine in kept_by_experiments)
+    assert kept_by_experiments[5, 8][2] > 90.0

@@ -92,7 +92,7 @@ def test_an_edited_script_is_another_job(tmp_path, job):
 def test_verdicts_are_read_back_with_the_wish_they_were_made_for(tmp_path, job):
     gain = Gain(0.5, Interval(0.4, 0.6), 4)
     guard = Guarded(Sameness.SAME, "bitwise", "bit-equal", 24, 1)
-    kept = Verdict("batch-size", 64, Ruling.KEEP, gain, 0.4, guard=guard, beside={"scale-lr": "sqrt"})
+    kept = Verdict("batch-size", 64, Ruling.KEEP, gain, guard=guard, beside={"scale-lr": "sqrt"}, bound=0.4)
     ledger = Ledger(tmp_path, job)
     ledger.add(trial(1, 10.0))
     ledger.rule(Ruled("speed", kept, {"batch-size": 64, "scale-lr": "sqrt"}))
@@ -138,3 +138,16 @@ def test_what_trials_are_worth_is_for_the_goal_to_say(tmp_path, job):
     assert gains[Goal.SPEED] == pytest.approx(1.4)
     assert gains[Goal.BALANCED] == pytest.approx(1.4 / 2**0.5)
     assert gains[Goal.MEMORY] == pytest.approx(0.5)
+
+
+def test_a_ledger_from_before_experiments_is_readable(tmp_path, job):
+    """It has screened trials, and verdicts with predictions."""
+    ledger = Ledger(tmp_path, job)
+    ledger.rule(Ruled("speed", Verdict("precision", "bf16-mixed", Ruling.DROP, reason="it is slower")))
+    ledger.add(trial(1, 10.0))
+    path = tmp_path / "ledger.jsonl"
+    old = path.read_text().replace('"live": false', '"live": true, "predicted": 0.3, "beside_all": true')
+    path.write_text(old.replace('"status": "done"', '"status": "screened"'))
+    again = Ledger(tmp_path, job)
+    assert [each.verdict.live for each in again.ruled] == [True]
+    assert again.of(Plan()) == []

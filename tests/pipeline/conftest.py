@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hotlap.facts.job import Job
-from hotlap.pipeline import gate
+from hotlap.pipeline import baseline
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def job_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, in
     def make(script: str, runs: int) -> Job:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        monkeypatch.setattr(gate, "LEAST_RUNS", runs)
-        monkeypatch.setattr(gate, "MOST_RUNS", runs)
+        monkeypatch.setattr(baseline, "LEAST_RUNS", runs)
+        monkeypatch.setattr(baseline, "MOST_RUNS", runs)
         (tmp_path / "train.py").write_text(script)
         return Job((sys.executable, "train.py"), str(tmp_path), "train")
 

@@ -23,7 +23,7 @@ class SensorRows(Dataset):
         return len(self.features)
 
     def __getitem__(self, index):
-        row = self.scaler.transform(self.features[index : index + 1])[0]  # <- here
+        row = self.scaler.transform(self.features[index : index + 1024])[0]  # <- here
         return torch.tensor(row, dtype=torch.float32), torch.tensor(self.target[index], dtype=torch.float32)
 
 

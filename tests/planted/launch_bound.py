@@ -19,10 +19,10 @@ class Recurrent(nn.Module):
         self.from_state = nn.Linear(width, width)
         self.out = nn.Linear(width, 1)
 
-    def forward(self, series):  # <- here
+    def forward(self, series):
         state = series.new_zeros(len(series), self.width)
         for t in range(series.shape[1]):
-            state = torch.tanh(self.from_input(series[:, t]) + self.from_state(state))
+            state = torch.tanh(self.from_input(series[:, t]) + self.from_state(state))  # <- here
         return self.out(state).squeeze(-1)
 
 

@@ -1,6 +1,6 @@
 """A network of oscillators: long chains of element by element arithmetic on large tensors, and hardly a matmul."""
 # planted: uncompiled
-# profile: --steps 30 --ops
+# profile: --steps 30
 
 import torch
 from torch import nn

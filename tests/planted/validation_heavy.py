@@ -28,7 +28,7 @@ def evaluate():
     losses = []
     with torch.no_grad():
         for images, labels in valid:
-            losses.append(nn.functional.cross_entropy(model(images), labels))  # <- here
+            losses.append(nn.functional.cross_entropy(model(images), labels))
     model.train()
     return torch.stack(losses).mean().item()
 
@@ -42,4 +42,4 @@ for epoch in range(10):
         optimizer.step()
         step += 1
         if step % 10 == 0:
-            best = min(best, evaluate())
+            best = min(best, evaluate())  # <- here

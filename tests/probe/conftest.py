@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from hotlap.diagnose.gather import Recording, read_integers, read_recordings, timelines
 from hotlap.facts.timeline import Ending, Timeline
 from hotlap.launch.environment import ORIGIN, child_environment
 from hotlap.probe import boundary, control
 from hotlap.probe.feed import Feed
 from hotlap.probe.marks import VALUE_FROM, Kind
 from hotlap.probe.session import Session
+from hotlap.timeline.gather import Recording, read_integers, read_recordings, timelines
 
 RUN_SECONDS = 240  # a limit that turns a hang into a failure
 
@@ -132,7 +132,7 @@ def feed() -> Feed:
     """Training has taken one batch a step from loader 0."""
     learnt = Feed()
     for _ in range(4):
-        learnt.gave(0, "batch", None)
+        learnt.gave(0, "batch")
         learnt.step_made()
     learnt.learns = False
     return learnt

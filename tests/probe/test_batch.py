@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from hotlap.probe import marks
-from hotlap.probe.batch import BatchReader
-from hotlap.probe.parts import follow, path_to_tensor
+from hotlap.probe.batch import BatchReader, follow, path_to_tensor
 
 Pair = namedtuple("Pair", "label image")
 ROWS = torch.zeros(6, 3)
@@ -70,6 +69,53 @@ def test_the_size_is_that_of_the_first_tensor(batch):
 
 def test_the_last_batch_of_an_epoch_is_smaller():
     assert samples_of({"image": ROWS}, {"image": ROWS[:2]}) == [6, 2]
+
+
+def counted_by(batch_size, *batches):
+    """Samples of batches from a loader that puts so many items together."""
+    reader, found = BatchReader(0, batch_size), []
+    for batch in batches:
+        reader.read(batch, found.append)
+    return [mark >> 8 for mark in found if mark & 255 == marks.SAMPLES]
+
+
+def test_a_sample_may_have_several_rows():
+    """Three views of each picture in one tensor; the last batch of the epoch holds one sample."""
+    views = Container({"views": ROWS})
+    assert counted_by(2, views, Container({"views": ROWS[:3]})) == [2, 1]
+    assert counted_by(6, ROWS, ROWS[:4]) == [6, 4]
+
+
+def test_samples_that_differ_in_their_rows_are_those_of_the_loader():
+    """Pairs of words from each sentence: 7 of 3 sentences, then 9, then 12, and 6, which looks like a shorter batch."""
+    assert counted_by(3, *(torch.zeros(rows, 2) for rows in (7, 9, 12, 6))) == [3, 3, 3, 3]
+    assert counted_by(3, *(torch.zeros(rows, 2) for rows in (9, 12, 13))) == [3, 3, 3]
+
+
+def test_a_list_of_pictures_holds_as_many_samples_as_pictures():
+    pictures = [torch.zeros(3, 8, 8) for _ in range(5)]
+    assert counted_by(5, pictures) == [5]
+    assert counted_by(2, (torch.zeros(2, 3), torch.zeros(2))) == [2]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"nodes": torch.zeros(101, 4), "of": torch.zeros(101), "label": torch.zeros(32)},
+        Container([torch.zeros(11, 4), torch.zeros(11, 4), torch.zeros(10, 4)]),
+        ([torch.zeros(6, 4)] * 32, [0] * 32),
+        (torch.zeros(20, 32, 4), torch.zeros(32)),
+        {"tokens": torch.zeros(411)},
+    ],
+    ids=["graphs", "chunks", "lists", "time-first", "packed"],
+)
+def test_rows_that_are_no_samples_do_not_count(batch):
+    """Where the loader puts the batches together, it is known how many items each holds."""
+    assert counted_by(32, batch, batch) == [32, 32]
+
+
+def test_a_batch_that_lost_some_bad_samples_holds_the_others():
+    assert counted_by(8, ROWS, ROWS[:5]) == [6, 5]
 
 
 def test_a_scalar_is_one_sample():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from hotlap.probe import boundary
@@ -101,3 +103,20 @@ def test_a_script_trains_to_the_same_parameters_though_every_tap_has_a_fault(run
     for planted in ("loader_portrait", "path_to_tensor", "_module_kinds", "optimizer_portrait", "made"):
         assert f"Planted: {planted}" in faults
     assert len(watched.timeline.steps) == 20, "what has no fault goes on"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals as Unix knows them")
+@pytest.mark.parametrize("way", [boundary.attempt, lambda function: boundary.contained(function)()])
+def test_what_a_signal_handler_of_the_script_raises_is_passed_on(way):
+    """A time limit by SIGALRM, say, that runs out while the probe is at work."""
+
+    def handle(*_):
+        raise TimeoutError("the script's own")
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(TimeoutError, match="the script's own"):
+            way(lambda: signal.raise_signal(signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not boundary.faults

@@ -15,6 +15,8 @@ from hotlap.probe.feed import Feed
 class Recorded:
     """A phase that writes down what it is told."""
 
+    over = False
+
     def __init__(self, name: str, steps: int, told: list[str]) -> None:
         self.name, self.steps, self.told = name, steps, told
 

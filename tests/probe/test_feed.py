@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from collections import UserDict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
+from torch.utils.data import DataLoader
 
 from hotlap.probe import boundary
 from hotlap.probe.feed import Feed
@@ -31,7 +29,7 @@ def learnt(batches_a_step: int = 1, steps: int = 10) -> Feed:
 
 def give(feed: Feed, loader: int, count: int = 1, batch: Any = "batch") -> None:
     for _ in range(count):
-        feed.gave(loader, batch, iterator=None)
+        feed.gave(loader, batch)
 
 
 def test_a_loader_that_gives_batches_in_most_steps_feeds_training():
@@ -73,7 +71,7 @@ def test_a_step_in_which_a_loader_is_opened_is_not_free():
     feed.replays = True
     give(feed, TRAIN)
     feed.step_made()
-    feed.opened()
+    feed.opened(0, DataLoader(range(4)))
     assert feed.again(TRAIN) == "batch"
     feed.step_made()
     assert not feed.step_was_free
@@ -146,26 +144,6 @@ def test_a_script_may_change_a_batch_of_its_own_kind():
         batch.images = "moved"
         feed.step_made()
         batch = feed.again(TRAIN)
-
-
-class Iterator:
-    """Of a DataLoader with workers: one task is under way."""
-
-    def __init__(self) -> None:
-        self._tasks_outstanding = 1
-        self._data_queue: queue.Queue[str] = queue.Queue()
-
-
-def test_workers_fill_their_queue_before_steps_count():
-    feed, iterator = learnt(), Iterator()
-    assert not feed.wait_for_workers(), "nothing is kept yet"
-    feed.replays = True
-    feed.gave(TRAIN, "batch", iterator)
-    threading.Timer(0.1, iterator._data_queue.put, ["done"]).start()
-    started = time.monotonic()
-    assert feed.wait_for_workers()
-    assert time.monotonic() - started >= 0.09
-    assert iterator._data_queue.qsize() == 1
 
 
 def test_nothing_is_held_once_it_is_over():

@@ -8,10 +8,10 @@ from array import array
 
 import pytest
 
-from hotlap.diagnose.gather import read_integers
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 from hotlap.probe.ring import Ring
+from hotlap.timeline.gather import read_integers
 
 STEP_END = marks.leave(Kind.STEP)
 

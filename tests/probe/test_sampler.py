@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import signal
+import random
 import sys
 import threading
 import time
+import zlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from hotlap.diagnose.gather import read_integers
+from hotlap.probe import boundary
 from hotlap.probe.ring import Ring
-from hotlap.probe.sampler import LINE_BITS, Sampler, describe
+from hotlap.probe.sampler import LINE_BITS, Sampler
+from hotlap.timeline.gather import read_integers
 
 UNTIL_S = 20  # a limit that turns a hang into a failure
 
@@ -136,47 +138,41 @@ def test_more_lines_than_it_can_hold_are_not_put_under_the_name_of_another(sampl
     assert rows == {(1 << LINE_BITS) - 1}, "a row that is not in the table: its samples count to no line"
 
 
-def test_a_line_that_two_threads_meet_at_once_has_one_number(sampler, monkeypatch):
-    """One describes a new line when the other, a tick, meets it too."""
-    frame, real = sys._getframe(), describe
-
-    def interrupted(*args):
-        monkeypatch.setattr("hotlap.probe.sampler.describe", real)
-        sampler._line_of(sys._getframe())
-        assert sampler._line_of(frame) == 0
-        return real(*args)
-
-    monkeypatch.setattr("hotlap.probe.sampler.describe", interrupted)
-    assert sampler._line_of(frame) == 0
-    table = sampler.facts()["lines"]
-    assert [row[2].rpartition(".")[2] for row in table] == [frame.f_code.co_name, "interrupted"]
-
-
-def test_training_that_moves_to_another_thread_takes_the_ticks_off_the_main_thread(sampler):
+@pytest.mark.alone
+@pytest.mark.parametrize("longest", [40_000, pytest.param(2_000, marks=pytest.mark.alone)])
+def test_python_code_is_met_although_it_never_lets_go_of_the_lock(sampler, longest):
+    """Stretches of half a millisecond, and of fifty microseconds, beside a call that releases the lock: most of their
+    time is met there."""
+    spent = {"compute": 0.0, "release": 0.0}
+    letting_go = bytes(20_000)
+    chance = random.Random(0)
     sampler.start(threading.get_ident())
-    started = sampler._ticker.ticks
-    stop = threading.Event()
-    other = threading.Thread(target=stop.wait)
-    other.start()
-    sampler.start(other.ident)
-    assert not sampler._ticker.ticks
-    sampler.start(threading.get_ident())
-    assert sampler._ticker.ticks == started == (sys.platform == "linux")
-    stop.set()
-    other.join()
+    while taken(sampler) < 300:
+        began = time.perf_counter()
+        sum(number * number for number in range(chance.randrange(longest // 10, longest)))
+        between = time.perf_counter()
+        zlib.crc32(letting_go)
+        spent["compute"] += between - began
+        spent["release"] += time.perf_counter() - between
+    met = lines_of(sampler)
+    own = {
+        key: count for key, count in met.items() if "range(chance" in _text(key) or "sum(number" in _text(key)
+    }
+    assert sum(own.values()) / sum(met.values()) > 0.6 * spent["compute"] / sum(spent.values())
 
 
-def test_where_the_script_takes_the_signal_lines_are_still_met(sampler):
+def _text(key):
+    file, line = key[0], key[1]
+    here = Path(__file__)
+    return here.read_text().splitlines()[line - 1] if file == here.name else ""
+
+
+def test_the_switch_interval_is_the_script_s_own_again(sampler):
+    before = sys.getswitchinterval()
     sampler.start(threading.get_ident())
-    theirs = []
-    before = signal.signal(signal.SIGURG, lambda *_: theirs.append(1))
-    wait_for(lambda: not sampler._ticker.ticks)
-    met, called = taken(sampler), len(theirs)
-    wait_for(lambda: taken(sampler) > met + 5)
-    assert len(theirs) == called, "the script's own function is not called by a timer of ours"
+    wait_for(lambda: taken(sampler) > 5)
     sampler.stop()
-    assert signal.getsignal(signal.SIGURG) is not before, "the script's function stays"
-    signal.signal(signal.SIGURG, signal.SIG_DFL)
+    assert sys.getswitchinterval() == before
 
 
 def test_a_deep_stack_of_libraries_is_no_fault(sampler):
@@ -197,3 +193,17 @@ def test_marks_are_written_though_forks_stop_it_sooner_than_it_would_write(sampl
         sampler.start(threading.get_ident())
         time.sleep(0.1)
         sampler.stop()
+
+
+def test_a_sample_inside_of_hotlap_ends_where_the_script_has_called_it(sampler):
+    """Wrappers of the probe stand between the script and torch: a table of the user's names none of them."""
+    rows = []
+
+    def met():
+        inside = sys._getframe().f_back
+        assert sampler._user.is_probe(inside.f_code)
+        rows.append(sampler._table[sampler._line_of(inside)])
+
+    boundary.attempt(met)
+    here = "test_a_sample_inside_of_hotlap_ends_where_the_script_has_called_it"
+    assert [row[2:] for row in rows] == [[here, "", f"test_sampler.{here}"]]

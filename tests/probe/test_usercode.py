@@ -26,6 +26,7 @@ def code_in(file: str) -> CodeType:
     [
         "/home/me/train.py",
         "train.py",
+        "<ipython-input-3-5f1e>",
         "/home/me/hotlap_experiments/train.py",
         str(HOTLAP.parent / "hotlap_recipes" / "printer_tcn" / "dataset.py"),
     ],

@@ -9,12 +9,10 @@ import pytest
 
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Interval, Severity
 from hotlap.facts.host import Gpu, Host
+from hotlap.plan.catalogue import all_knobs, checked
 from hotlap.ports.knob import Numerics
 from hotlap.ports.values import Choice, Flag, Share, Values, Whole
-from hotlap.propose.asking import asked_value, asking_plan
-from hotlap.propose.presets import PRESETS, propose
-from hotlap.seams.catalogue import all_knobs
-from hotlap.seams.plan import checked
+from hotlap.propose.presets import PRESETS, asked_value, asking_plan, propose
 
 GIB = 1 << 30
 WITH_ALL = set(Numerics)
@@ -162,18 +160,18 @@ def test_what_a_profile_found_outweighs_what_the_host_suggests():
             finding(
                 Cause.WORKERS_TOO_FEW,
                 Severity.CRITICAL,
-                Fix("num-workers", "6", 0.8, Interval(0.5, 1.0)),
-                Fix("pin-memory", "true", 0.1),
+                Fix("num-workers", "6", interval=Interval(0.5, 1.0), measured_gain=0.8),
+                Fix("pin-memory", "true", measured_gain=0.1),
             ),
-            finding(Cause.BATCH_TOO_SMALL, Severity.WARNING, Fix("batch-size", "64", 0.3)),
-            finding(Cause.UNCOMPILED, Severity.NOTE, Fix("compile", "default", 0.3)),
-            finding(Cause.GC_PAUSES, Severity.WARNING, Fix("set-to-none", "false", 0.001)),
+            finding(Cause.BATCH_TOO_SMALL, Severity.WARNING, Fix("batch-size", "64", measured_gain=0.3)),
+            finding(Cause.UNCOMPILED, Severity.NOTE, Fix("compile", "default", measured_gain=0.3)),
+            finding(Cause.GC_PAUSES, Severity.WARNING, Fix("set-to-none", "false", measured_gain=0.001)),
         )
     )
     proposal = propose("balanced", CPU, NUMERICS, (), diagnosis=diagnosis)
     assert proposal.plan.settings["num-workers"] == "6"
     assert proposal.plan.reasons["num-workers"] == (
-        "the profile found workers-too-few: 80 % more throughput predicted"
+        "the profile found workers-too-few: 80 % more throughput measured"
     )
     assert "pin-memory" not in proposal.plan.settings
     assert proposal.plan.settings["set-to-none"] is True

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Interval, Severity
+from hotlap.facts.diagnosis import Basis, Cause, Diagnosis, Finding, Fix, Interval, Severity
+from hotlap.facts.experiment import FREE_INPUT, Experiment, Experiments, State
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.timeline import (
@@ -163,14 +164,57 @@ def starved_diagnosis() -> Diagnosis:
         "callee": "scaler.transform",
         "line_share": 0.71,
     }
-    fixes = (Fix("cache-dataset", "memory", 1.45, Interval(1.2, 1.7)), Fix("num-workers", "1", 0.02, None))
+    fixes = (
+        Fix("cache-dataset", "memory", interval=Interval(1.2, 1.7), measured_gain=1.45),
+        Fix("num-workers", "1"),
+    )
     sync = {"sync_ms": 0.19, "syncs": 1, "call": ".item()", "lines": 1}
     return Diagnosis(
         (
-            Finding(Cause.ITEM_CPU_BOUND, Severity.CRITICAL, 0.70, evidence, SCALER, fixes),
+            Finding(Cause.ITEM_CPU_BOUND, Severity.CRITICAL, 0.59, evidence, SCALER, fixes, Basis.EXPERIMENT),
             Finding(Cause.HOST_SYNC, Severity.NOTE, 0.004, sync, SUMMED),
-        )
+        ),
+        (Finding(Cause.LOGGING_HEAVY, Severity.NOTE, 0.02, {}, SUMMED, (Fix("log-every", "50"),)),),
     )
+
+
+def experiment(knob: str, setting: str, gain: float, half: float, state: State, **more: Any) -> Experiment:
+    """A change whose interval is as wide to both sides."""
+    return Experiment(knob, setting, state, gain, Interval(gain - half, gain + half), blocks=12, **more)
+
+
+def starved_experiments() -> Experiments:
+    """Of all states: two faster ones, many without a gain, one undecided, a bound, and some that were not tried."""
+    no_gain = [("prefetch-factor", "4"), ("num-workers", "1"), ("fused-optimizer", "fused"), ("tf32", "True")]
+    return Experiments(
+        (
+            Experiment(FREE_INPUT, "replayed", State.FASTER, 2.31, Interval(2.1, 2.5), blocks=8),
+            Experiment("compile", "default", State.FASTER, 0.12, Interval(0.08, 0.15), "rounding", "", 9,
+                       build_s=21.4),
+            experiment("cache-dataset", "memory", 1.45, 0.25, State.FASTER, numerics="bitwise"),
+            *(experiment(*each, -0.004 * (number + 1), 0.02, State.NO_GAIN, numerics="bitwise")
+              for number, each in enumerate(no_gain)),
+            experiment("batch-size", "1024", 0.04, 0.05, State.UNDECIDED, numerics="statistical",
+                       beside={"scale-lr": "linear"}),
+            Experiment("log-every", "50", State.REFUSED, reason="nothing asked for it"),
+            Experiment("persistent-workers", "True", State.NOT_TRIED, reason="the time for experiments was up"),
+            Experiment("precision", "bf16", State.NOT_TRIED, reason="the time for experiments was up"),
+        ),
+        48.2,
+        "the time for experiments was up",
+    )  # fmt: skip
+
+
+def healthy_experiments() -> Experiments:
+    """Eleven changes, none of which brings anything."""
+    knobs = ("num-workers", "prefetch-factor", "precision", "compile", "fused-optimizer", "tf32", "channels-last",
+             "sdpa", "keep-memory", "pin-memory", "worker-threads")  # fmt: skip
+    tried = [
+        experiment(knob, "on", 0.004 * number - 0.02, 0.009, State.NO_GAIN, numerics="bitwise")
+        for number, knob in enumerate(knobs)
+    ]
+    bound = Experiment(FREE_INPUT, "replayed", State.NO_GAIN, 0.008, Interval(0.001, 0.015), blocks=8)
+    return Experiments((bound, *tried), 31.0, "all are decided")
 
 
 def two_ranks() -> list[Timeline]:
@@ -209,8 +253,8 @@ def views() -> dict[str, dict[str, Any]]:
     host = make_host()
     healthy = make_timeline(MIXES["healthy"], ending=Ending.FINISHED)
     return {
-        "data-bound": profile_view(job(), host, [starved()], starved_diagnosis(), RUN),
-        "healthy": profile_view(job(), host, [healthy], Diagnosis(), RUN),
+        "data-bound": profile_view(job(), host, [starved()], starved_diagnosis(), RUN, starved_experiments()),
+        "healthy": profile_view(job(), host, [healthy], Diagnosis(), RUN, healthy_experiments()),
         "multi-rank": profile_view(job(), host, two_ranks(), two_ranks_diagnosis(), RUN),
         "nothing-measured": profile_view(job(), host, [nothing()], Diagnosis(), RUN),
     }
@@ -226,8 +270,14 @@ def timeline_of() -> Callable[..., Timeline]:
 def view_of() -> Callable[..., dict[str, Any]]:
     """Makes a view of timelines, with a diagnosis and the folder that the job ran in."""
 
-    def make(*timelines: Timeline, diagnosis: Diagnosis = NO_FINDINGS, cwd: Path | str = CWD, **host: Any):
-        return profile_view(job(str(cwd)), make_host(**host), timelines, diagnosis, RUN)
+    def make(
+        *timelines: Timeline,
+        diagnosis: Diagnosis = NO_FINDINGS,
+        cwd: Path | str = CWD,
+        experiments: Experiments | None = None,
+        **host: Any,
+    ):
+        return profile_view(job(str(cwd)), make_host(**host), timelines, diagnosis, RUN, experiments)
 
     return make
 

@@ -26,6 +26,7 @@ def test_only_commands_that_exist_are_offered(views, name):
 
 def test_the_cause_is_explained_and_the_report_opened(views):
     assert lines(views["data-bound"]) == [
+        "hotlap run --set cache-dataset=memory train.py --epochs 3",
         "hotlap tune train.py --epochs 3",
         "hotlap explain item-cpu-bound",
         "hotlap report .hotlap/runs/20261116-101500-train --open",
@@ -33,12 +34,17 @@ def test_the_cause_is_explained_and_the_report_opened(views):
 
 
 def test_tune_is_offered_once_it_exists_and_there_is_something_to_try(views):
-    assert lines(views["data-bound"], FUTURE)[0] == "hotlap tune train.py --epochs 3"
+    assert lines(views["data-bound"], FUTURE)[1] == "hotlap tune train.py --epochs 3"
     assert not any("tune" in line for line in lines(views["multi-rank"], FUTURE))
 
 
 def test_a_run_that_was_too_short_is_repeated_in_full(views):
-    assert lines(views["nothing-measured"])[0] == "hotlap profile --full train.py --epochs 3"
+    short = views["nothing-measured"]
+    assert lines({**short, "ending": "window"})[0] == "hotlap profile --full train.py --epochs 3"
+
+
+def test_a_run_that_was_seen_to_its_end_is_not_repeated_in_full(views):
+    assert not any("--full" in line for line in lines({**views["nothing-measured"], "ending": "finished"}))
 
 
 @pytest.fixture
@@ -78,3 +84,11 @@ def test_a_job_is_typed_as_profile_takes_it(argv, typed):
 def test_a_run_folder_with_blanks_is_quoted(views):
     view = {**views["healthy"], "run_shown": "my runs/1; rm -rf x"}
     assert shlex.split(lines(view)[0]) == ["hotlap", "report", "my runs/1; rm -rf x", "--open"]
+
+
+def test_what_ran_in_a_notebook_has_no_command_to_type():
+    job = {"argv": [], "cwd": "/", "name": "notebook", "shown": "notebook"}
+    assert (
+        advice.apply_command({"knob": "num-workers", "setting": 2}, job).line
+        == "hotlap knobs show num-workers"
+    )

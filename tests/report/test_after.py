@@ -55,7 +55,7 @@ def test_the_ceiling_is_a_measured_figure_with_its_interval(seen, view_of):
         r"\(\+2\d\d % to \+2\d\d %\)\.",
         section.sentences[0],
     )
-    assert section.notes[0].startswith("Measured, not predicted")
+    assert section.notes[0].startswith("Measured in steps after the window")
 
 
 @pytest.mark.parametrize(

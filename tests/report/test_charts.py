@@ -59,4 +59,6 @@ def test_ranks_are_drawn_where_there_are_several(views):
 
 def test_what_was_not_measured_has_no_plot(views):
     plots = charts.data(views["nothing-measured"], EN)
-    assert [name for name, plot in plots.items() if plot is None] == ["workers", "memory", "cpu", "ranks"]
+    assert [name for name, plot in plots.items() if plot is None] == [
+        "experiments", "workers", "memory", "cpu", "ranks",
+    ]  # fmt: skip

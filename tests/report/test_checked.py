@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from hotlap.facts.baseline import Baseline, Machine
 from hotlap.facts.trial import Figures
-from hotlap.judge.drift import check
+from hotlap.judge.gain import check
 from hotlap.report.checked import checked_view, saved_lines, saved_view
 from hotlap.report.locale import Phrases
 from hotlap.report.renderers.terminal import draw

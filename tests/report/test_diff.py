@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
 from hotlap.facts.host import Gpu
 from hotlap.facts.timeline import Dataset, Gauge, Loader, Optimizer, Runtime
-from hotlap.report import diff_sheet
+from hotlap.report import diff as diff_sheet
 from hotlap.report.advice import COMMANDS
 from hotlap.report.diff import diff_view
 from hotlap.report.locale import Phrases

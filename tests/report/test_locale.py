@@ -17,7 +17,7 @@ CHINESE = re.compile("[\u4e00-\u9fff]")
 # The same in every language: names of machines, settings of torch, and pure arrangements of figures.
 SAME = re.compile(
     r"knob\.|column\.rank|host\.(cpu|gpu|shm|cpu_formats|gpu_figures|storage_figures)$|word\.(shm|foreach)|section\.cpu$"
-    r"|html\.(axis_memory|cpu_iowait|tokens_per_s)|verdict\.(also_one|without_share)|workers\.of_loader|lines\.through"
+    r"|html\.(axis_memory|cpu_iowait|tokens_per_s)|verdict\.without_share|list\.comma|basis\.also_experiment|experiments\.(gain|one|cause)$|workers\.of_loader|lines\.through"
     r"|tuned\.guard$|checked\.why$|compared\.busy$"
 )
 

@@ -9,6 +9,7 @@ import pytest
 from hotlap.facts.host import Gpu, Storage
 from hotlap.facts.timeline import (
     Dataset,
+    DeviceTime,
     Gauge,
     HotLine,
     Loader,
@@ -39,7 +40,7 @@ def test_what_was_not_measured_has_no_section_or_says_so(views):
 
 def test_sections_come_in_the_order_of_the_report(views):
     assert list(sections(views["data-bound"])) == [
-        "stages", "lines", "syncs", "workers", "loaders", "occasional", "memory", "cpu", "warmup",
+        "stages", "tried", "not_tried", "lines", "syncs", "workers", "loaders", "occasional", "memory", "cpu", "warmup",
     ]  # fmt: skip
 
 
@@ -103,6 +104,30 @@ def test_gpu_use_is_told_where_it_was_measured(timeline_of, view_of):
     found = sections(view_of(timeline_of({"forward": 1.0}, gauges=(gauge,)), gpus=(Gpu("T4", 2**34),)))
     assert "GPU busy 42 %." in found["cpu"].sentences
     assert "peak 1.00 GiB, 2.00 GiB reserved; the GPU has 16.0 GiB" in found["memory"].sentences[1]
+
+
+def test_what_was_in_a_gpus_way_is_told(timeline_of, view_of):
+    gauge = Gauge(
+        10**12, 2**30, 1.0, 0.0, 0.0, 0.0,
+        gpu_busy=0.42, gpu_clock=0.5, gpu_throttle="heat, power", gpu_others=1, gpu_lost=True,
+    )  # fmt: skip
+    found = sections(view_of(timeline_of({"forward": 1.0}, gauges=(gauge,))))["cpu"].sentences
+    assert "GPU clock at 50 % of its highest." in found
+    assert any("throttled for 100 % of the time (heat, power limit)" in each for each in found)
+    assert "1 other process used the GPU at the same time." in found
+    assert any("stopped answering its driver" in each for each in found)
+
+
+def test_a_devices_idle_time_is_told_by_what_the_host_did(timeline_of, view_of):
+    gauge = Gauge(10**12, 2**30, 1.0, 0.0, 0.0, 0.0)
+    idle = {Stage.OTHER: 0.05, Stage.DATA: 0.2, Stage.FORWARD: 0.001}
+    timeline = timeline_of({"forward": 1.0}, gauges=(gauge,), device=DeviceTime(0.749, idle))
+    view = view_of(timeline)
+    assert view["device"]["idle"]["data"] == 0.2
+    told = (
+        "The device had work for 75 % of the time; it was idle while the host was in: data 20 %, other 5.0 %."
+    )
+    assert told in sections(view)["cpu"].sentences
 
 
 def test_ranks_that_work_alike_and_a_rank_without_steps(timeline_of, view_of):

@@ -14,7 +14,8 @@ EN = Phrases("en")
 
 def test_the_verdict_names_the_cause_and_its_share(views):
     sentence = words.verdict(views["data-bound"], EN)
-    assert "70 % of each step" in sentence and "item-cpu-bound" in sentence
+    assert "Measured: +145 % (120 to 170) with cache-dataset=memory (item-cpu-bound)." in sentence
+    assert words.verdict(views["multi-rank"], EN).endswith("At most 28 % of each step (straggler-rank).")
 
 
 def test_a_cause_without_a_share_is_named_without_one(timeline_of, view_of):
@@ -27,7 +28,7 @@ def test_notes_do_not_make_a_run_unhealthy_but_are_told(timeline_of, view_of):
     note = Finding(Cause.HOST_SYNC, Severity.NOTE, 0.01)
     view = view_of(timeline_of({"forward": 1.0}), diagnosis=Diagnosis((note,)))
     assert words.first(view) is None and words.verdict(view, EN).startswith("Healthy")
-    assert words.also(view, EN) == "Also found: host-sync 1.0 %."
+    assert words.also(view, EN) == "Also found: host-sync (at most 1.0 %)."
     assert words.others(view) == view["findings"]
 
 
@@ -43,9 +44,10 @@ def test_no_data_stage_is_not_said_to_wait_for_nothing(timeline_of, view_of):
 @pytest.mark.parametrize(
     ("fix", "sentence"),
     [
-        (Fix("num-workers", "4", 0.5, Interval(0.4, 0.6)),
-         "DataLoader(num_workers=4) -> +50 % throughput predicted (+40 % to +60 %)"),
-        (Fix("num-workers", "4", 0.5), "DataLoader(num_workers=4) -> +50 % throughput predicted"),
+        (Fix("num-workers", "4", interval=Interval(0.4, 0.6), measured_gain=0.5),
+         "DataLoader(num_workers=4): measured +50 % (40 to 60)"),
+        (Fix("num-workers", "4", measured_gain=0.5), "DataLoader(num_workers=4): measured +50 %"),
+        (Fix("num-workers", "4", 0.5, Interval(0.4, 0.6)), "DataLoader(num_workers=4)"),
         (Fix("num-workers", "4"), "DataLoader(num_workers=4)"),
         (Fix("knob-of-a-plugin", "x"), "knob-of-a-plugin = x"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -10,8 +11,7 @@ from torch import nn
 
 from hotlap.ports.target import Trainer
 from hotlap.probe import boundary
-from hotlap.seams.compute_ladder import Ladder
-from hotlap.seams.late_flags import LateFlags
+from hotlap.seams.compute_ladder import Ladder, LateFlags
 
 PLANTED = 4  # the call at which the fault comes
 
@@ -227,12 +227,15 @@ def test_a_framework_that_has_taken_the_precision(fit_compute, train, fault):
     assert not broken(done.net)
 
 
-def test_a_frameworks_own_scaler_gets_its_gradients(fit_compute):
+@pytest.mark.parametrize("plan", [{}, {"gc_freeze": True}])
+def test_a_frameworks_own_scaler_gets_its_gradients(fit_compute, plan):
     """It leaves the step out by itself, and would fail without gradients to look at."""
-    fitter = taken(fit_compute(precision="bf16-mixed"))
+    fitter = taken(fit_compute(precision="bf16-mixed", **plan))
     torch.manual_seed(0)
     net, scaler, x = Framework(beyond_16_bits), torch.amp.GradScaler("cpu"), torch.randn(16, 8)
     sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+    if plan:
+        gc.freeze()  # as after its first steps
     for _ in range(PLANTED + 2):
         sgd.zero_grad()
         scaler.scale(net(x).square().mean()).backward()

@@ -12,9 +12,9 @@ from torch import nn
 
 from hotlap.knobs.ddp_buckets import DdpBuckets
 from hotlap.knobs.static_graph import StaticGraph
+from hotlap.plan.catalogue import some_knobs
 from hotlap.ports.target import Distributed
 from hotlap.seams import distributed
-from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.fitter import Fitter
 
 SCRIPT = Path(__file__).parents[1] / "options/ddp_run.py"

@@ -10,6 +10,7 @@ from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Seam, Trainer
 from hotlap.ports.values import Whole
 from hotlap.probe import boundary
+from hotlap.sameness import breach
 from hotlap.seams.fitter import Fitted, Fitter, StepDown
 
 
@@ -196,3 +197,24 @@ def test_a_step_down_replaces_the_setting_and_is_told(target):
     fit.offer(Seam.MODEL, target)
     assert target.mark == 2
     assert told[1] == down and fit.step_downs == [down]
+
+
+def test_a_class_that_was_lowered_stays_so_where_a_script_builds_anew() -> None:
+    fitted = fitter("mark")
+    fitted.offer(Seam.MODEL, SimpleNamespace(), "train.py:1")
+    fitted.lower("mark", "train.py:1", "it takes too long to compare")
+    fitted.offer(Seam.MODEL, SimpleNamespace(), "train.py:1")
+    assert [each.numerics for each in fitted.fitted] == [Numerics.AUDITED]
+    fitted.offer(Seam.MODEL, SimpleNamespace(), "train.py:2")
+    assert [each.numerics for each in fitted.fitted] == [Numerics.AUDITED, Numerics.BITWISE]
+
+
+def test_a_setting_with_a_breach_is_not_fitted_again() -> None:
+    fitted, target = fitter("mark"), SimpleNamespace()
+    breach.found[:] = [breach.Breach("mark", "a batch differs")]
+    try:
+        fitted.offer(Seam.MODEL, target)
+    finally:
+        breach.found.clear()
+    assert not vars(target)
+    assert [each.acts for each in fitted.fitted] == [False] and "same model" in fitted.fitted[0].reason

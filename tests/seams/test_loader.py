@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
+from hotlap.plan.catalogue import some_knobs
 from hotlap.ports.knob import Numerics
 from hotlap.seams import loader as seam
-from hotlap.seams.catalogue import some_knobs
 from hotlap.seams.fitter import Fitted, Fitter
 
 
@@ -96,11 +96,22 @@ def test_a_dataset_that_draws_makes_more_workers_statistical_and_is_left_as_it_i
     assert states() == before and dataset.own.bit_generator.state == own
 
 
-def test_a_dataset_that_does_not_draw_stays_bitwise_and_untouched() -> None:
+class Plain(Rows):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([index, self.epoch])
+
+
+def test_a_dataset_that_does_not_draw_stays_bitwise() -> None:
+    with planned(num_workers=1) as fitter:
+        DataLoader(Plain(), batch_size=4)
+    assert only(fitter, "num-workers").numerics is Numerics.BITWISE
+
+
+def test_a_dataset_that_counts_its_calls_is_not_called_bitwise_and_is_left_as_it_is() -> None:
     dataset = Rows()
     with planned(num_workers=1) as fitter:
         DataLoader(dataset, batch_size=4)
-    assert only(fitter, "num-workers").numerics is Numerics.BITWISE
+    assert only(fitter, "num-workers").numerics is Numerics.STATISTICAL
     assert dataset.fetched == 0, "items are looked at in a process of their own"
 
 
@@ -187,7 +198,7 @@ def test_workers_that_persist_notice_what_the_script_does_to_its_dataset() -> No
         results[len(plan)] = rows, torch.get_rng_state().tolist()
     assert results[0] == results[1], "epoch 1 reached the workers, and no random number was shifted"
     assert workers[0] == workers[1] != workers[2]
-    assert "changes its dataset between epochs (epoch)" in fitter.fitted[-1].reason
+    assert "the script changes Rows.epoch between epochs" in fitter.fitted[-1].reason
 
 
 def test_nothing_is_changed_in_a_worker() -> None:

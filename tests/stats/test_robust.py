@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hotlap.stats.robust import mad, slope, tail_share, thin, trimmed_total
+from hotlap.stats.robust import mad, slope, thin
 
 
 def test_mad_is_the_standard_deviation_of_normal_noise_and_ignores_stalls():
@@ -12,18 +12,6 @@ def test_mad_is_the_standard_deviation_of_normal_noise_and_ignores_stalls():
     values = [draw.gauss(10, 2) for _ in range(4000)]
     assert mad(values) == pytest.approx(2, rel=0.1)
     assert mad(values + [1e6] * 40) == pytest.approx(2, rel=0.15)
-
-
-def test_a_trimmed_total_replaces_the_largest_by_the_usual():
-    assert trimmed_total([1.0] * 95 + [1000.0] * 5) == pytest.approx(100.0)
-    assert trimmed_total([2.0]) == 2.0
-
-
-def test_tail_share_counts_what_lies_above_the_median():
-    values = [10.0] * 90 + [110.0] * 10
-    assert tail_share(values) == pytest.approx(1000 / 2000)
-    assert tail_share([10.0, 11.0, 12.0]) == 0.0
-    assert tail_share([0.0, 0.0]) == 0.0
 
 
 def test_thinning_keeps_both_ends():

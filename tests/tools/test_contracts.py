@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-UNIT_FOLDERS = ("knobs", "diagnose/rules", "integrations", "report/renderers", "data/formats")
+UNIT_FOLDERS = ("knobs", "diagnose/rules", "integrations", "report/renderers", "data/formats", "export/tools")
 
 LAYERS = "The layers of hotlap"
 TORCH_FREE = "Facts and what is computed from them know neither torch nor numpy"
@@ -105,6 +105,7 @@ def test_units_of_one_folder_may_not_import_each_other(plant):
         "Rules do not import each other",
         "Integrations do not import each other",
         "Renderers do not import each other",
+        "Exports do not import each other",
         "Data formats do not import each other",
     ]
 
@@ -112,8 +113,8 @@ def test_units_of_one_folder_may_not_import_each_other(plant):
 @pytest.mark.parametrize("package", ["torch", "numpy"])
 def test_torch_and_numpy_are_refused_wherever_facts_are_computed(plant, package):
     torch_free = set(layer_names()) - {
-        *("__main__", "testing", "cli", "pipeline", "measure", "watch"),
-        *("launch", "seams", "integrations", "knobs", "probe", "data", "epochs"),
+        *("__main__", "testing", "cli", "notebook", "pipeline", "search", "measure", "watch"),
+        *("launch", "host", "plan", "seams", "integrations", "knobs", "probe", "data", "sameness"),
     }
     broken, output = plant(
         {f"hotlap/{layer}/x.py": f"def f():\n    import {package}" for layer in torch_free}

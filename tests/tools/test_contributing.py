@@ -86,7 +86,7 @@ def test_the_rule_fires_on_its_cause_alone(example, share, fires):
 def test_the_integration_stages_what_its_modules_hold(example):
     integration = example(Integration)
     staged: list[tuple[Any, str, Stage]] = []
-    stager = SimpleNamespace(stage=lambda *point: staged.append(point), note=lambda *fact: None)
+    stager = SimpleNamespace(stage=lambda *point, **_: staged.append(point), note=lambda *fact: None)
     for name in integration.modules:
         module = ModuleType(name)
         module.Accelerator = SimpleNamespace()

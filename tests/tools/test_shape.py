@@ -58,18 +58,22 @@ def test_a_tidy_tree_passes_and_every_figure_is_printed(run):
     assert code == 0
     assert out.splitlines() == [
         "hotlap: 3 files, 300 lines, 3 functions",
-        "  file lines         median 100 (of 110)   p95 150 (of 300)   max 150 (of 400)",
+        "  file lines         median 100 (of 150)   p95 150 (of 400)   max 150 (of 500)",
         "  function lines     median 8 (of 8)   p95 30 (of 33)   max 30 (of 60)",
         "  test/source lines  1.20 (within 1.0 to 1.5)",
         "  annotated          100%",
         "  on a cycle         0 modules",
         "hotlap_recipes: 1 files, 4 lines, 1 functions",
-        "  file lines         median 4 (of 110)   p95 4 (of 300)   max 4 (of 400)",
+        "  file lines         median 4 (of 150)   p95 4 (of 400)   max 4 (of 500)",
         "  function lines     median 4 (of 8)   p95 4 (of 33)   max 4 (of 60)",
         "  test/source lines  1.00 (within 1.0 to 1.5)",
         "  annotated          100%",
         "  on a cycle         0 modules",
-        "CLI options: 0 of at most 40",
+        "  files beside units     3 (of 260)",
+        "  small, imported once   0 (of 10)",
+        "  class names twice      0 (of 5)",
+        "  cycles of types        0 (of 0)",
+        "CLI options: 0 of at most 41",
     ]
 
 
@@ -92,7 +96,7 @@ def test_what_is_exactly_at_its_maximum_passes(run):
 
 
 BREACHES = {
-    "file": ("src/hotlap/a.py", body(401), "src/hotlap/a.py: 401 lines, at most 400 in a file"),
+    "file": ("src/hotlap/a.py", body(501), "src/hotlap/a.py: 501 lines, at most 500 in a file"),
     "function": (
         "src/hotlap/b.py",
         "\n" + function(61),
@@ -111,7 +115,7 @@ BREACHES = {
     "options": (
         "src/hotlap/cli/tune.py",
         options(1),
-        "src/hotlap/cli: 41 options over all commands, at most 40",
+        "src/hotlap/cli: 42 options over all commands, at most 41",
     ),
     "annotation": ("src/hotlap/c.py", "def f(x): ...\n", "src/hotlap/c.py:1 f: not fully annotated"),
     "cycle": (
@@ -131,9 +135,9 @@ def test_one_more_than_the_maximum_fails_and_is_named(run, breach):
 
 
 def test_medians_and_percentiles_over_their_aim_are_marked_but_do_not_fail(run):
-    code, out = run({"src/hotlap/a.py": function(50) + body(270), "tests/test_a.py": body(3200)})
+    code, out = run({"src/hotlap/a.py": function(50) + body(370), "tests/test_a.py": body(4200)})
     assert code == 0
-    assert "file lines         median 320 (over 110)   p95 320 (over 300)   max 320 (of 400)" in out
+    assert "file lines         median 420 (over 150)   p95 420 (over 400)   max 420 (of 500)" in out
     assert "function lines     median 50 (over 8)   p95 50 (over 33)   max 50 (of 60)" in out
     assert "test/source lines  10.00 (over 1.0 to 1.5)" in out
 
@@ -248,7 +252,7 @@ def test_an_option_counts_once_for_each_command_and_once_if_shared(run):
             "src/hotlap/report/view.py": 'parser.add_argument("--elsewhere")\n',
         }
     )
-    assert "CLI options: 4 of at most 40" in out
+    assert "CLI options: 4 of at most 41" in out
 
 
 @pytest.mark.parametrize("call", ["add_argument(name)", "add_argument(*names)", 'add_argument(f"--{name}")'])
@@ -302,10 +306,41 @@ def test_what_cannot_be_read_is_said_and_is_no_pass(tmp_path, capsys):
 def test_as_a_script_it_measures_its_own_repository_and_returns_the_code(tmp_path):
     for package in shape.PACKAGES:
         (tmp_path / "src" / package).mkdir(parents=True)
-    (tmp_path / "src/hotlap/long.py").write_text(body(401))
+    (tmp_path / "src/hotlap/long.py").write_text(body(501))
     script = tmp_path / "tools" / "shape.py"
     script.parent.mkdir()
     script.write_text(Path(shape.__file__).read_text())
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert "src/hotlap/long.py: 401 lines" in ended.stdout
+    assert "src/hotlap/long.py: 501 lines" in ended.stdout
+
+
+HIDDEN = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import hotlap.search.a\n"
+
+
+def test_what_makes_a_thing_hard_to_find_is_counted(run):
+    code, out = run(
+        {
+            "src/hotlap/search/a.py": "import hotlap.search.b\n\n\nclass Budget: ...\n" + body(60),
+            "src/hotlap/search/b.py": HIDDEN + "class Budget: ...\nclass _Own: ...\n",
+            "src/hotlap/search/__init__.py": "",
+            "src/hotlap/late.py": "def f() -> None:\n    import hotlap.small\n" + body(60),
+            "src/hotlap/small.py": "class _Own: ...\n",
+            "src/hotlap/knobs/pin.py": body(3),
+            "src/hotlap/knobs/__init__.py": '"""Knobs."""\n',
+        }
+    )
+    assert code == 0, "within what the code has come down to"
+    assert "files beside units     4 (of 260)" in out
+    assert "small, imported once   2 (of 10)" in out  # search.b and small, not the large ones and no package
+    assert "class names twice      1 (of 5)" in out
+    assert "cycles of types        2 (over 0)" in out
+
+
+def test_more_than_the_code_has_come_down_to_fails_with_the_names(run, monkeypatch):
+    monkeypatch.setattr(shape, "TWICE_MAX", 0)
+    monkeypatch.setattr(shape, "TWICE_NOW", 0)
+    files = {"src/hotlap/a.py": "class Budget: ...\n", "src/hotlap/b.py": "class Budget: ...\n"}
+    code, out = run(files)
+    assert code == 1
+    assert "class names twice: 1, at most 0: Budget" in out

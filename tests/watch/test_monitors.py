@@ -7,13 +7,16 @@ import random
 
 import pytest
 
-from hotlap.watch.monitors.gradient_norm import GradientNorm
-from hotlap.watch.monitors.loss_spike import LossSpike
-from hotlap.watch.monitors.memory_growth import MemoryGrowth, resident_bytes
-from hotlap.watch.monitors.not_finite import NotFinite
-from hotlap.watch.monitors.throughput_drift import ThroughputDrift
-from hotlap.watch.series import Series
-from hotlap.watch.word import Gravity
+from hotlap.watch.monitors import (
+    GradientNorm,
+    Gravity,
+    LossSpike,
+    MemoryGrowth,
+    NotFinite,
+    Series,
+    ThroughputDrift,
+    resident_bytes,
+)
 
 OK, WARNING, CRITICAL = Gravity.OK, Gravity.WARNING, Gravity.CRITICAL
 

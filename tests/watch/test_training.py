@@ -10,8 +10,8 @@ from torch import nn
 
 from hotlap.probe import boundary
 from hotlap.watch import TrainingMonitor
-from hotlap.watch.reading import Reading
-from hotlap.watch.word import Gravity
+from hotlap.watch.monitors import Gravity
+from hotlap.watch.training import Reading
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +48,16 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step():
     with TrainingMonitor("100%") as monitor:
         trained(60, lambda step, loss: loss * (math.nan if step >= 40 else 1.0))
     word = monitor.words()["not-finite"]
+    assert (word.state, word.since, word.figures["what"]) == ("not-finite", 40, "loss")
+
+
+def test_a_loss_that_the_budget_let_wait_still_has_its_step():
+    """Each look at the clock takes a second of it: most blocks are more than one percent allows."""
+    seconds = iter(range(1, 10**6))
+    with TrainingMonitor("20%", clock=lambda: float(next(seconds))) as monitor:
+        trained(60, lambda step, loss: loss * (math.nan if step >= 40 else 1.0))
+    word = monitor.words()["not-finite"]
+    assert monitor.budget.left_out > 5
     assert (word.state, word.since, word.figures["what"]) == ("not-finite", 40, "loss")
 
 

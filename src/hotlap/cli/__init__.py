@@ -8,9 +8,10 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 import hotlap
-from hotlap.errors import HotlapError
+from hotlap.errors import HotlapError, visible
 
 _INTERRUPTED = 130
 
@@ -39,11 +40,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe (head) has gone: nothing more to say
         return 0
+    except OSError as fault:  # a full disk, a folder without rights: a job that had run has its own exit code
+        named = f" ({fault.filename})" if fault.filename else ""
+        text = HotlapError(
+            f"a file could not be read or written: {fault.strerror or fault}{named}.",
+            "see that the disk has room and the folder is yours",
+        )
+        print(f"hotlap: {text}", file=sys.stderr)
+        return text.exit_code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(visible(message))
 
 
 def build_parser() -> argparse.ArgumentParser:
     """All commands with all options."""
-    parser = argparse.ArgumentParser(prog="hotlap", description=hotlap.__doc__, allow_abbrev=False)
+    parser = _Parser(prog="hotlap", description=hotlap.__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"hotlap {hotlap.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module in command_modules():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shutil
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hotlap.errors import UsageError
+from hotlap.errors import UsageError, visible
 from hotlap.facts.codec import write_bytes
 
 
@@ -46,7 +50,7 @@ def save_text(path: Path, text: str, option: str) -> None:
     """Write a file that the user named with an option."""
     try:
         # A path in the text may hold bytes that are no text.
-        write_bytes(path, text.encode("utf-8", "replace"))
+        write_bytes(path, text.encode("utf-8", "replace"), shared=True)
     except OSError as error:
         what = f"{path} cannot be written: {error.strerror}."
         raise UsageError(what, f"choose another file for {option}") from None
@@ -55,4 +59,105 @@ def save_text(path: Path, text: str, option: str) -> None:
 def print_text(text: str) -> None:
     """Print what may hold characters that this terminal or pipe does not know."""
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.write(visible(text).encode(encoding, "replace").decode(encoding))
+
+
+# What the commands on stored runs share: how a run is named, and how it is read.
+
+
+RUN_HELP = "a run folder, the end of a name in .hotlap/runs, or `last`"
+
+
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("stored", metavar="RUN", help=RUN_HELP)
+
+
+def stored_run(
+    text: str, options: argparse.Namespace, *, again: bool = False
+) -> tuple[Path, Mapping[str, Any]]:
+    """The folder and the view of a stored run; `again` repeats its diagnosis."""
+    from hotlap.launch.runfolder import find_run
+    from hotlap.pipeline import view_of
+
+    folder = find_run(text)
+    leave_numpy_out(options)
+    return folder, view_of(folder, again=again)
+
+
+def leave_numpy_out(options: argparse.Namespace) -> None:
+    """Before a timeline is read."""
+    if options.own_process:
+        with _numpy_left_out():
+            import pyarrow  # noqa: F401
+
+
+@contextmanager
+def _numpy_left_out() -> Iterator[None]:
+    """pyarrow imports numpy where it finds it, and does without it as well (since 18).
+
+    To read a timeline takes no numpy, and importing it takes longer than all the rest. Others in the same
+    process may want both, so this is only for a process that is nothing but the command line.
+    """
+    if "numpy" in sys.modules:
+        yield
+        return
+    sys.modules["numpy"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["numpy"]
+
+
+# Cards in the terminal: the docstring of a unit's module, whole or its first line.
+
+
+_WIDEST = 100
+_BEGINS_ANEW = re.compile(r"`[^`]+`:|[-*] ")  # a line of a list: it is not joined to the line before
+
+
+def whole(name: str, card: str) -> str:
+    """One card under its name, its paragraphs wrapped to the terminal."""
+    lines = (line for paragraph in _paragraphs(card.strip().splitlines()) for line in _wrapped(paragraph))
+    return "\n".join([name, *lines, ""])
+
+
+def listing(cards: Mapping[str, str]) -> str:
+    """One entry for each unit: its id and the first line of its card."""
+    width = max(len(name) for name in cards) + 2
+    entries = [f"{name:{width}}{card.strip().partition(chr(10))[0]}" for name, card in sorted(cards.items())]
+    return "".join(f"{line}\n" for entry in entries for line in _wrap(entry, "", " " * width))
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterable[str]:
+    paragraph = ""
+    for line in lines:
+        joins = paragraph and _indent(line) == _indent(paragraph) and not _BEGINS_ANEW.match(line.strip())
+        if joins and line.strip() and _indent(line):
+            paragraph += f" {line.strip()}"
+            continue
+        yield from [paragraph] if paragraph else []
+        paragraph = line
+        if not line.strip():
+            yield ""
+            paragraph = ""
+    yield paragraph
+
+
+def _wrapped(paragraph: str) -> list[str]:
+    indent = " " * _indent(paragraph)
+    hanging = indent + "  " if _BEGINS_ANEW.match(paragraph.strip()) else indent
+    return _wrap(paragraph.strip(), indent, hanging) or [""]
+
+
+def _wrap(text: str, first: str, later: str) -> list[str]:
+    return textwrap.wrap(
+        text, _width(), initial_indent=first, subsequent_indent=later, break_on_hyphens=False
+    )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _width() -> int:
+    return min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotlap.cli._output import add_json_option, check_json_target, write_json
-from hotlap.cli._plans import add_plan_option
-from hotlap.cli._trials import STEPS, TRIPPED, add_gate_option, read_share, teller
+from hotlap.cli._plans import STEPS, TRIPPED, add_gate_option, add_plan_option, read_share, teller
+from hotlap.errors import visible
 
 if TYPE_CHECKING:
     from hotlap.facts.job import Job
-    from hotlap.pipeline.gate import Under
+    from hotlap.pipeline.baseline import Under
 
 TAKES_COMMAND = True
 VERBS = ("save", "check")
@@ -44,15 +44,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _under(file: str | None) -> Under:
-    from hotlap.pipeline.gate import AS_IT_IS, Under
-    from hotlap.seams.catalogue import all_knobs
-    from hotlap.seams.plan_file import read_plan
+    from hotlap.pipeline.baseline import AS_IT_IS, Under
+    from hotlap.plan.catalogue import all_knobs
+    from hotlap.plan.file import read_plan
 
     return Under(Path(file).as_posix(), read_plan(Path(file), all_knobs())) if file else AS_IT_IS
 
 
 def _save(options: argparse.Namespace, job: Job, under: Under) -> int:
-    from hotlap.pipeline.gate import save
+    from hotlap.pipeline.baseline import save
     from hotlap.report.checked import saved_lines, saved_view
     from hotlap.report.locale import Phrases
 
@@ -60,13 +60,13 @@ def _save(options: argparse.Namespace, job: Job, under: Under) -> int:
     if options.json:
         write_json(options.json, saved_view(saved, options.file))
     if options.json != "-":
-        print("\n".join(saved_lines(saved, options.file, Phrases())))
+        print(visible("\n".join(saved_lines(saved, options.file, Phrases()))))
     return 0
 
 
 def _check(options: argparse.Namespace, job: Job, under: Under) -> int:
     from hotlap.facts.baseline import Standing
-    from hotlap.pipeline.gate import check
+    from hotlap.pipeline.baseline import check
     from hotlap.report.checked import checked_view
     from hotlap.report.renderers.terminal import show
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotlap.cli._output import add_json_option, check_json_target, write_json
-from hotlap.cli._trials import (
+from hotlap.cli._plans import (
     STEPS,
     TRIPPED,
     add_budget_option,
@@ -24,7 +24,7 @@ from hotlap.cli._trials import (
     read_share,
     teller,
 )
-from hotlap.errors import UsageError
+from hotlap.errors import UsageError, visible
 
 if TYPE_CHECKING:
     from hotlap.facts.job import Job
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from hotlap.pipeline.trying import compare
+    from hotlap.pipeline.tune import compare
     from hotlap.report.comparison import markdown, slower_than
 
     plans, commands = split(options.command_words)
@@ -56,10 +56,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         write_json(options.json, view)
     if not quiet:
-        print(markdown(view))
+        print(visible(markdown(view)))
     late = slower_than(view, bound) if bound is not None else []
     if late:
-        print(f"hotlap: slower than {view['variants'][0]['name']}: {', '.join(late)}", file=sys.stderr)
+        print(
+            f"hotlap: slower than {view['variants'][0]['name']}: {visible(', '.join(late))}", file=sys.stderr
+        )
     return TRIPPED if late else 0
 
 
@@ -93,7 +95,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
 def _variants(plans: list[str], commands: list[list[str]]) -> list[Variant]:
     from hotlap.launch.command import to_job
     from hotlap.measure.contest import Variant
-    from hotlap.pipeline.trying import plan_named
+    from hotlap.pipeline.tune import plan_named
 
     jobs = [to_job(command, None, "compare") for command in commands]
     shared = jobs * len(plans) if len(jobs) == 1 else jobs

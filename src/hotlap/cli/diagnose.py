@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from hotlap.cli._output import add_json_option, write_json
-from hotlap.cli._stored import add_run_argument, stored_run
+from hotlap.cli._output import add_json_option, add_run_argument, stored_run, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

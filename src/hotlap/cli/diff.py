@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from hotlap.cli._output import add_json_option, add_language_option, write_json
-from hotlap.cli._stored import RUN_HELP, stored_run
+from hotlap.cli._output import RUN_HELP, add_json_option, add_language_option, stored_run, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from hotlap.report.diff import diff_view
-    from hotlap.report.diff_sheet import show
+    from hotlap.report.diff import diff_view, show
 
     diff = diff_view(*(stored_run(text, options)[1] for text in (options.before, options.after)))
     if options.json:

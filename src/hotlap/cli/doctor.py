@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look at the machine and tell."""
-    from hotlap.launch.host import inspect_host
+    from hotlap.host.machine import inspect_host
 
     if options.folder is not None and not options.folder.is_dir():
         raise UsageError(f"there is no folder '{options.folder}'.", "name the folder that holds your data")
@@ -53,7 +53,7 @@ def _as_json(facts: dict[str, Any]) -> str:
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
     try:
-        write_text(path, _as_json(facts))
+        write_text(path, _as_json(facts), shared=True)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}.", "name another file, or - to print"

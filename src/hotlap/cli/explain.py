@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from hotlap.cli._cards import listing, whole
-from hotlap.cli._output import add_json_option, print_text, write_json
+from hotlap.cli._output import add_json_option, listing, print_text, whole, write_json
 from hotlap.facts.codec import SCHEMA
 
 

@@ -14,9 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hotlap.cli._cards import listing, whole
-from hotlap.cli._output import add_json_option, check_json_target, print_text, write_json
-from hotlap.errors import UsageError
+from hotlap.cli._output import add_json_option, check_json_target, listing, print_text, whole, write_json
+from hotlap.errors import UsageError, visible
 from hotlap.facts.codec import SCHEMA
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from hotlap.seams.catalogue import all_knobs
+    from hotlap.plan.catalogue import all_knobs
 
     knobs = all_knobs()
     wanted = _wanted(options.show, knobs)
@@ -82,10 +81,10 @@ def _listed(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _whole(facts: Mapping[str, Any]) -> str:
-    from hotlap.report.tuned_document import promise
+    from hotlap.report.tuned import promise
 
     relieves = f"\nrelieves {', '.join(facts['relieves'])}" if facts["relieves"] else ""
-    promised = f"\nguides promise {promise(facts['promise'])}" if facts["promise"] else ""
+    promised = f"\ntypical claim {promise(facts['promise'])}" if facts["promise"] else ""
     return f"{whole(facts['knob'], facts['card'])}\n{_traits(facts)}{relieves}{promised}\n"
 
 
@@ -106,7 +105,7 @@ def _ask(options: argparse.Namespace, knobs: Mapping[str, Knob]) -> int:
     if not answers:
         raise UsageError(reason, "name a script that trains, with the options that it needs")
     if reason:
-        print(f"hotlap: {reason}", file=sys.stderr)
+        print(f"hotlap: {visible(reason)}", file=sys.stderr)
     if options.json:
         write_json(options.json, {"schema": SCHEMA, "knobs": answers})
     if options.json != "-":

@@ -17,8 +17,7 @@ from hotlap.errors import UsageError
 from hotlap.facts.codec import SCHEMA, to_plain
 
 if TYPE_CHECKING:
-    from hotlap.data.pack.run import Packed
-    from hotlap.data.pack.verify import Verified
+    from hotlap.data.pack.run import Packed, Verified
 
 _DAMAGED = 1
 
@@ -55,9 +54,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _pack(options: argparse.Namespace) -> int:
     from hotlap.cli._progress import SampleBar
-    from hotlap.data.pack.cluster import carry_out_on_ray
     from hotlap.data.pack.job import Order
-    from hotlap.data.pack.pool import carry_out
+    from hotlap.data.pack.pool import carry_out, carry_out_on_ray
     from hotlap.data.pack.run import pack
 
     fields = tuple(each for each in options.normalize.split(",") if each)
@@ -74,7 +72,7 @@ def _pack(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from hotlap.data.pack.verify import verify
+    from hotlap.data.pack.run import verify
 
     verified = verify(options.folder)
     if options.json:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 
-from hotlap.cli._output import add_json_option, print_text, write_json
+from hotlap.cli._output import RUN_HELP, add_json_option, leave_numpy_out, print_text, write_json
 from hotlap.cli._plans import add_plan_options, overridden, preset_plan
-from hotlap.cli._stored import RUN_HELP, leave_numpy_out
 
 TAKES_COMMAND = True
 USAGE = "hotlap plan --preset NAME [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
@@ -28,8 +27,8 @@ def run(options: argparse.Namespace) -> int:
     from hotlap.facts.codec import SCHEMA
     from hotlap.launch.command import to_job
     from hotlap.launch.runfolder import find_run, profile_of
-    from hotlap.seams.catalogue import all_knobs
-    from hotlap.seams.plan_file import plan_text
+    from hotlap.plan.catalogue import all_knobs
+    from hotlap.plan.file import plan_text
 
     job, knobs = to_job(options.command_words, command="plan"), all_knobs()
     options.preset = options.preset or "balanced"

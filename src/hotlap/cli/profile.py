@@ -1,6 +1,7 @@
-"""Profile an unmodified training command: where each step's time goes, and at which line.
+"""Profile an unmodified training command: where each step's time goes, at which line, and what makes it faster.
 
 hotlap profile train.py --epochs 1
+hotlap profile --experiments 2m train.py --epochs 1
 hotlap profile -m package.train --epochs 1
 hotlap profile -- torchrun --nproc_per_node 2 train.py
 """
@@ -11,32 +12,36 @@ import argparse
 import sys
 import time
 
+from hotlap.cli._exports import add_export_option, export, wanted_exports
 from hotlap.cli._output import add_json_option, check_json_target, write_json
-from hotlap.errors import UsageError
+from hotlap.cli._plans import read_seconds
+from hotlap.errors import UsageError, visible
 
 TAKES_COMMAND = True
 USAGE = "hotlap profile [options] SCRIPT|-m MODULE|-- LAUNCHER [arguments ...]"
 _STEPS = 200
+_FEW = (12, 60.0)  # steps, and seconds: where steps are long, so many in such a time are enough
+_EXPERIMENTS, _OFF = "60s", "off"
 _SAY_EVERY_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--steps", type=int, metavar="N", help=f"end the job after N steady steps (default {_STEPS})"
+        "--steps",
+        type=int,
+        metavar="N",
+        help=f"end the job after N steady steps (default {_STEPS}, or after a minute with at least {_FEW[0]})",
     )
     parser.add_argument("--full", action="store_true", help="let the job run to its end")
     parser.add_argument("--out", metavar="DIR", help="the run folder (default .hotlap/runs/<time>-<name>)")
     parser.add_argument("--name", help="what the run is called (default: the script's name)")
     parser.add_argument(
-        "--ops",
-        action="store_true",
-        help="after the window, a few more steps under torch.profiler: top operators",
+        "--experiments",
+        metavar="TIME|off",
+        help=f"after the window, try changes on the running job for at most this long (default {_EXPERIMENTS}; "
+        "none with --full)",
     )
-    parser.add_argument(
-        "--ceiling",
-        action="store_true",
-        help="after the window, steps with free input, and with other numbers of loader workers",
-    )
+    add_export_option(parser)
     add_json_option(parser)
 
 
@@ -45,8 +50,9 @@ def run(options: argparse.Namespace) -> int:
     from hotlap.launch.environment import already_inside
     from hotlap.pipeline import profile, run_alone
 
+    targets = wanted_exports(options)
     job = to_job(options.command_words, options.name)
-    steps = _wanted_steps(options)
+    steps, experiments_s = _wanted_steps(options), _wanted_experiments(options)
     say = _Progress()
     if already_inside():
         say.line(
@@ -56,8 +62,15 @@ def run(options: argparse.Namespace) -> int:
         return run_alone(job)
     check_json_target(options.json)
     say.line(f"profiling {job.shown}")
-    phases = [name for name in ("ops", "ceiling") if getattr(options, name)]
-    result = profile(job, steps, options.out, say, phases=phases, quiet_stdout=options.json == "-")
+    result = profile(
+        job,
+        steps,
+        options.out,
+        say,
+        few=_FEW if options.steps is None else None,
+        experiments_s=experiments_s,
+        quiet_stdout=options.json == "-",
+    )
     if result.view is None:
         say.line(f"{result.reason}\n  -> {result.remedy}")
         if options.json:
@@ -67,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
         return result.exit_code
     if options.json:
         write_json(options.json, result.view)
+    export(result.view, result.run, targets)
     if options.json != "-":
         from hotlap.report.renderers.terminal import show
 
@@ -77,13 +91,24 @@ def run(options: argparse.Namespace) -> int:
 def _wanted_steps(options: argparse.Namespace) -> int | None:
     if options.full and options.steps is not None:
         raise UsageError("--full and --steps exclude each other.", "give one of them")
-    if options.full and (options.ops or options.ceiling):
-        raise UsageError(
-            "--ops and --ceiling follow a window of steps, --full has none.", "give --steps N instead"
-        )
     if options.steps is not None and options.steps < 1:
         raise UsageError(f"--steps is {options.steps}.", "give a whole number from 1 on")
     return None if options.full else options.steps or _STEPS
+
+
+def _wanted_experiments(options: argparse.Namespace) -> float:
+    """Seconds for experiments; 0 where they are off."""
+    text = options.experiments
+    if text == _OFF or (text is None and options.full):
+        return 0.0
+    seconds = read_seconds(text or _EXPERIMENTS)
+    if not seconds:
+        raise UsageError(f"--experiments {text} is no time.", "write 60s, 2m or off")
+    if options.full:
+        raise UsageError(
+            "--experiments follow a window of steps, --full has none.", "give --steps N instead of --full"
+        )
+    return seconds
 
 
 class _Progress:
@@ -98,4 +123,4 @@ class _Progress:
             self.line(text)
 
     def line(self, text: str) -> None:
-        print(f"hotlap: {text}", file=sys.stderr, flush=True)
+        print(f"hotlap: {visible(text)}", file=sys.stderr, flush=True)

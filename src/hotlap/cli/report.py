@@ -3,6 +3,7 @@
 hotlap report last --open
 hotlap report last --format markdown --lang zh
 hotlap report .hotlap/tune/train --open
+hotlap report last --export tensorboard,mlflow=http://tracking:5000
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hotlap.cli._output import add_language_option, print_text, save_text
-from hotlap.cli._stored import add_run_argument, stored_run
+from hotlap.cli._exports import add_export_option, export, wanted_exports
+from hotlap.cli._output import add_language_option, add_run_argument, print_text, save_text, stored_run
 from hotlap.discover import pick, unit
 from hotlap.errors import UsageError
 from hotlap.ports.renderer import Renderer
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", default=_HTML, metavar="FORMAT", help=f"{', '.join(_formats())} (default {_HTML})"
     )
     add_language_option(parser)
+    add_export_option(parser)
     parser.add_argument("--open", action="store_true", help="open the web page in the browser")
     parser.add_argument(
         "--out",
@@ -42,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     renderer = unit(renderers, Renderer, pick("format", options.format, _formats()))  # type: ignore[type-abstract]
     if options.open and renderer.id != _HTML:
         raise UsageError(f"--open shows the web page, not {renderer.id}.", "leave --format away")
+    targets = wanted_exports(options)
     folder, view = _stored(options)
     if "kind" in view and renderer.id == _TRACE:
         raise UsageError(
@@ -50,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
     if renderer.id == _HTML or options.out:
         path = _write(renderer, folder, view, options)
         print(path)
+        export(view, folder, targets)
         return _open(path) if options.open else 0
     if renderer.id == _TERMINAL:
         from hotlap.report.renderers.terminal import show
@@ -57,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         show(view, options.lang)
     else:
         print_text(renderer.render(view, options.lang))
+    export(view, folder, targets)
     return 0
 
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotlap.cli._output import add_json_option, check_json_target, write_json
+from hotlap.cli._exports import add_export_option, export, wanted_exports
+from hotlap.cli._output import add_json_option, check_json_target, leave_numpy_out, write_json
 from hotlap.cli._plans import (
     add_plan_option,
     add_plan_options,
@@ -23,8 +24,7 @@ from hotlap.cli._plans import (
     preset_plan,
     refuse_allow_without_preset,
 )
-from hotlap.cli._stored import leave_numpy_out
-from hotlap.errors import UsageError
+from hotlap.errors import UsageError, visible
 
 if TYPE_CHECKING:
     from hotlap.facts.job import Job
@@ -47,12 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave out up to N samples that cannot be read (default 0: the first ends the run)",
     )
     parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end the run with exit code 3 where the audit finds that a setting changed the data",
+    )
+    parser.add_argument(
         "--watch",
         action="store_true",
         help="monitor losses, gradients, speed and memory: look with hotlap watch last",
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default .hotlap/runs/<time>-<name>)")
     parser.add_argument("--name", help="what the run is called (default: the script's name)")
+    add_export_option(parser)
     add_json_option(parser)
 
 
@@ -60,8 +66,10 @@ def run(options: argparse.Namespace) -> int:
     from hotlap import pipeline
     from hotlap.launch.command import to_job
     from hotlap.launch.environment import already_inside
-    from hotlap.seams.catalogue import all_knobs
+    from hotlap.plan.catalogue import all_knobs
+    from hotlap.sameness.breach import EXIT_CODE, STRICT
 
+    targets = wanted_exports(options)
     job = to_job(options.command_words, options.name, "run")
     plan, bounds = _wanted_plan(options, job, all_knobs())
     if options.skip_bad_samples < 0:
@@ -79,16 +87,23 @@ def run(options: argparse.Namespace) -> int:
         plan,
         options.out,
         _say,
-        options={"skip_bad_samples": options.skip_bad_samples, "bounds": bounds},
+        options={
+            "skip_bad_samples": options.skip_bad_samples,
+            "bounds": bounds,
+            STRICT: options.strict,
+        },
         quiet_stdout=options.json == "-",
         watch=options.watch,
     )
     _tell(ran, folder)
-    if options.json:
+    if options.json or targets:
         from hotlap.launch.planned import facts_of
 
-        write_json(options.json, {**facts_of(ran), "run": str(folder)})
-    return ran.outcome.exit_code
+        facts = {**facts_of(ran), "run": str(folder)}
+        if options.json:
+            write_json(options.json, facts)
+        export({"kind": "run", "command": job.shown, **facts}, folder, targets)
+    return EXIT_CODE if options.strict and ran.breaches else ran.outcome.exit_code
 
 
 def _wanted_plan(
@@ -97,7 +112,8 @@ def _wanted_plan(
     """The plan, and what each of a preset's settings may do to the numbers; what was asked for by name may do all."""
     from hotlap.facts.plan import Plan
     from hotlap.launch.runfolder import profile_of
-    from hotlap.seams.plan_file import read_plan
+    from hotlap.plan.file import read_plan
+    from hotlap.ports.knob import UNCHANGED
 
     refuse_allow_without_preset(options)
     if options.plan and options.preset:
@@ -111,7 +127,7 @@ def _wanted_plan(
     elif options.preset:
         leave_numpy_out(options)
         plan = preset_plan(options, profile_of(job), knobs)
-        bounds = {key: ["bitwise", *allowed_numerics(options.allow)] for key in plan.settings}
+        bounds = {key: [*UNCHANGED, *allowed_numerics(options.allow)] for key in plan.settings}
     by_name = {word.partition("=")[0] for word in options.set}
     return overridden(plan, options.set, knobs), {
         key: each for key, each in bounds.items() if key not in by_name
@@ -119,13 +135,17 @@ def _wanted_plan(
 
 
 def _tell(ran: Ran, folder: Path) -> None:
-    from hotlap.seams.telling import summary
+    from hotlap.launch.runfolder import APPLIED
+    from hotlap.plan.record import summary
 
     here = Path.cwd()
     shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
     for line in summary(ran.records, ran.step_downs, ran.starts, str(shown)):
         _say(line)
+    if ran.breaches:
+        knobs = ", ".join(dict.fromkeys(each.knob for each in ran.breaches))
+        _say(f"hotlap: NOT PROVED: {knobs} served other data than the script's own; see {APPLIED} there")
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(visible(line), file=sys.stderr, flush=True)

@@ -10,8 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hotlap.cli._output import add_language_option
-from hotlap.cli._stored import add_run_argument
+from hotlap.cli._output import add_language_option, add_run_argument
 from hotlap.errors import UsageError
 
 _MOST_PORT = 65535
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from hotlap.launch.runfolder import find_run
     from hotlap.pipeline import live_reader
-    from hotlap.report.live.page import LivePages
+    from hotlap.report.live.picture import LivePages
     from hotlap.watch.live.server import ADDRESS, LiveServer
 
     if not 0 <= options.port <= _MOST_PORT:

@@ -12,8 +12,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotlap.cli._output import add_json_option, add_language_option, check_json_target, write_json
-from hotlap.cli._stored import add_run_argument
+from hotlap.cli._output import (
+    add_json_option,
+    add_language_option,
+    add_run_argument,
+    check_json_target,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from hotlap.watch.live.reader import LiveReader
@@ -45,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(reader: LiveReader, lang: str) -> None:
     from hotlap.report import sheet
-    from hotlap.report.live.terminal import draw
+    from hotlap.report.live.picture import draw
 
     view = reader.look()
     sheet.show(lambda colour, ascii_only: draw(view, lang, colour, ascii_only))
@@ -58,7 +63,7 @@ def _follow(reader: LiveReader, lang: str) -> int:
     from rich.text import Text
 
     from hotlap.report import sheet
-    from hotlap.report.live.terminal import draw
+    from hotlap.report.live.picture import draw
     from hotlap.report.locale import Phrases
 
     keys = Phrases(lang)("live.keys")

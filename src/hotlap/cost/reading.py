@@ -1,30 +1,61 @@
-"""The loader model's figures, read off a timeline."""
+"""What a step asks of its loader and of the machine, read off a timeline."""
 
 from __future__ import annotations
 
-from hotlap.cost.pipeline import Load, Setting, Work, giving_s
-from hotlap.facts.ceiling import free_input, rehearsed
+from dataclasses import dataclass
+
 from hotlap.facts.host import Host
 from hotlap.facts.summary import Summary
 from hotlap.facts.timeline import Loader, Stage, Timeline, Worker
-from hotlap.stats.quantile import median
+from hotlap.stats.robust import median
 
 SATURATED = 0.85  # of all cores busy in the median: who needs a core then may have to wait for it
 QUEUED = 3.0  # times its CPU time: as long as work waits for a core where four want it at once
 
 DISTURBED = 0.25  # of all cores used by others
 TORCHS_COLLATE = "default_collate"
-SECOND_THREAD = 0.3  # of a core: what the second hardware thread of a busy core adds, for most code
+# A worker copies a batch into shared memory: per batch and per MiB, measured on an idle two-core machine.
+WORKER_BATCH_S, WORKER_MIB_S = 0.4e-3, 1.9e-3
 
 
-def churn_share(timeline: Timeline, host: Host, step_ms: float | None) -> float:
-    """What the first touch of new memory takes of a step. Threads touch their parts of a tensor at once, as far as the
-    cores are worth it."""
+@dataclass(frozen=True)
+class Work:
+    """One batch: fetching all its items, and collating them.
+
+    Fetching is on the CPU, waits for a core (`queue_s`) or waits for something else (`wait_s`).
+    """
+
+    items: float
+    cpu_s: float
+    wait_s: float
+    collate_s: float
+    queue_s: float = 0.0
+
+    @property
+    def fetch_s(self) -> float:
+        return self.cpu_s + self.queue_s + self.wait_s
+
+    @property
+    def seconds(self) -> float:
+        return self.fetch_s + self.collate_s
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a step asks of the loader: the work of a batch, and batches a step."""
+
+    work: Work
+    batches: float
+    compute_s: float  # a step, all but data
+    observed_s: float  # a step
+
+
+def churn_share(timeline: Timeline, step_ms: float | None) -> float:
+    """What the first touch of new memory takes of a step at the most: threads may touch their parts at once."""
     pages, each_us = timeline.runtime.pages, timeline.runtime.page_us
     if not pages or not each_us or not step_ms:
         return 0.0
-    at_once = max(1.0, min(timeline.runtime.threads, cores_for(timeline, host)))
-    return min(1.0, pages * each_us / at_once / 1e3 / step_ms)
+    return min(1.0, pages * each_us / 1e3 / step_ms)
 
 
 def training_loader(timeline: Timeline) -> tuple[int, Loader] | None:
@@ -38,9 +69,9 @@ def rows_of(timeline: Timeline, loader: int) -> list[Worker]:
     return [worker for worker in timeline.workers if worker.loader == loader and worker.batches > 0]
 
 
-def setting_of(loader: Loader) -> Setting:
-    """The loader's setting as the script built it."""
-    return Setting(loader.num_workers, loader.prefetch_factor or 2)
+def prefetch_of(loader: Loader) -> int:
+    """Batches that each worker prepares ahead; torch's default where the script says nothing."""
+    return loader.prefetch_factor or 2
 
 
 def load_of(timeline: Timeline, summary: Summary, host: Host) -> Load | None:
@@ -53,16 +84,7 @@ def load_of(timeline: Timeline, summary: Summary, host: Host) -> Load | None:
         return None
     work = _work(rows, found[1], saturated(timeline, host.cores) is True)
     step = summary.seconds / summary.n
-    compute = step - summary.ms(Stage.DATA) / 1e3
-    data_cpu = work.cpu_s + work.collate_s if found[1].num_workers == 0 else 0.0
-    batches = batches_per_step(timeline)
-    cores = _compute_cores(timeline, host, compute / step, batches * data_cpu / step)
-    return Load(work, batches, compute, cores, step, _free_s(timeline, summary), rehearsed(timeline, summary))
-
-
-def _free_s(timeline: Timeline, summary: Summary) -> float | None:
-    found = free_input(timeline, summary)
-    return None if found is None or found.disturbed else found.step_ms / 1e3
+    return Load(work, batches_per_step(timeline), step - summary.ms(Stage.DATA) / 1e3, step)
 
 
 def batches_per_step(timeline: Timeline) -> float:
@@ -76,22 +98,18 @@ def saturated(timeline: Timeline, cores: int) -> bool | None:
     if not timeline.gauges:
         return None
     used = [sum(g.cores) if g.cores else g.cpu + g.workers_cpu + g.foreign_cpu for g in timeline.gauges]
-    return median(used) >= SATURATED * cores
+    stolen = [gauge.stolen or 0.0 for gauge in timeline.gauges]
+    return median([one + other for one, other in zip(used, stolen, strict=True)]) >= SATURATED * cores
+
+
+def used_by_others(timeline: Timeline) -> float:
+    """Cores: those of foreign processes, and of other guests of the hypervisor."""
+    return median([gauge.foreign_cpu + (gauge.stolen or 0.0) for gauge in timeline.gauges] or [0.0])
 
 
 def disturbed(timeline: Timeline, host: Host) -> bool:
     """Whether others kept the machine busy, so that short waits may be their doing."""
-    if not saturated(timeline, host.cores):
-        return False
-    return median([gauge.foreign_cpu for gauge in timeline.gauges]) >= DISTURBED * host.cores
-
-
-def cores_for(timeline: Timeline, host: Host) -> float:
-    """Cores' worth of work to be had: a second thread of a core adds little, foreign work takes away."""
-    physical = min(host.physical_cores or host.cores, host.cores)
-    worth = host.cores_worth or physical + SECOND_THREAD * (host.cores - physical)
-    foreign = median([gauge.foreign_cpu for gauge in timeline.gauges]) if timeline.gauges else 0.0
-    return max(worth / 2, worth - foreign)
+    return bool(saturated(timeline, host.cores)) and used_by_others(timeline) >= DISTURBED * host.cores
 
 
 def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
@@ -104,7 +122,6 @@ def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
         cpu_s=cpu,
         wait_s=fetch - cpu - queue,
         collate_s=_collate(sum(row.collate_s for row in rows) / batches, loader),
-        mib=(loader.batch_bytes or 0) / 2**20,
         queue_s=queue,
     )
 
@@ -117,7 +134,7 @@ def _collate(measured_s: float, loader: Loader) -> float:
     """
     if not loader.num_workers or loader.collate != TORCHS_COLLATE:
         return measured_s
-    return max(measured_s / 3, measured_s - giving_s((loader.batch_bytes or 0) / 2**20))
+    return max(measured_s / 3, measured_s - WORKER_BATCH_S - WORKER_MIB_S * (loader.batch_bytes or 0) / 2**20)
 
 
 def _queued(rows: list[Worker], cpu: float, starved_of_cores: bool) -> float:
@@ -131,12 +148,40 @@ def _queued(rows: list[Worker], cpu: float, starved_of_cores: bool) -> float:
     return QUEUED * cpu if starved_of_cores else 0.0
 
 
-def _compute_cores(timeline: Timeline, host: Host, compute_share: float, data_cpu_share: float) -> float:
-    """What the training process used, less its own loading; as many as it has threads where nobody looked."""
-    threads = max(1, min(timeline.runtime.threads, host.cores))
-    on_device = timeline.model is not None and any("cuda" in each for each in timeline.model.devices)
-    if not timeline.gauges or compute_share <= 0:
-        return 1.0 if on_device else float(threads)
-    used = median([gauge.cpu for gauge in timeline.gauges]) - data_cpu_share
-    # Whoever computes on the CPU wants at least one core, also where others kept it from having one.
-    return max(0.2 if on_device else 1.0, min(float(threads), used / compute_share))
+# Whether a dataset's items would fit into memory.
+
+
+MARGIN = (
+    0.25  # of the free memory stays free: the page cache, the workers and a larger validation batch need some
+)
+ITEM_OVERHEAD = 512  # bytes of a Python container and tensor headers around each item
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is needed and what is free, in bytes."""
+
+    needed: int
+    free: int
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= self.free * (1.0 - MARGIN)
+
+
+def fit(items: int, item_bytes: int, free: int) -> Fit:
+    """All items at once against the memory that is free."""
+    return Fit(items * (item_bytes + ITEM_OVERHEAD), free)
+
+
+def free_bytes(timeline: Timeline, host: Host) -> int:
+    """Memory that is left while the job runs.
+
+    The least that a gauge saw; where none looked, what the host had before the job started, less the job's
+    own peak.
+    """
+    seen = [gauge.ram_free for gauge in timeline.gauges if gauge.ram_free is not None]
+    if seen:
+        return min(seen)
+    peak = max((gauge.tree_rss or gauge.rss for gauge in timeline.gauges), default=0)
+    return max(0, host.ram_free_bytes - peak)

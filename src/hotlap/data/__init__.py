@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "Audio": "hotlap.data.decode_audio",
+    "Audio": "hotlap.data.decode",
     "BucketBatchSampler": "hotlap.data.bucketing",
     "Budget": "hotlap.data.budget",
-    "CannotCacheError": "hotlap.data.cache.refusal",
+    "CannotCacheError": "hotlap.data.cache.messages",
     "Loader": "hotlap.data.loader",
-    "Picture": "hotlap.data.decode_image",
+    "Picture": "hotlap.data.decode",
     "TokenBudgetSampler": "hotlap.data.bucketing",
     "materialise": "hotlap.data.cache.materialise",
     "open_shards": "hotlap.data.shards",

@@ -12,20 +12,26 @@ import torch.multiprocessing
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader
 
+from hotlap.data.loader_claim import TakenOver
 from hotlap.data.loader_fetch import Fetched, Source, alike
-from hotlap.data.loader_iter import LoaderIter
-from hotlap.data.loader_running import Running, Wishes, no_processes
+from hotlap.data.loader_iter import LoaderIter, Running, Wishes, no_processes
 from hotlap.data.ring import Ring
-from hotlap.data.workers import WorkerLostError, Workers
-from hotlap.data.workers_crew import Staffing
+from hotlap.data.workers import Staffing, WorkerLostError, Workers
 
 PROOF_S = 30.0  # a batch of a few items that takes longer is not proved
 PROOF_RING = 1 << 30
 
 
-def take_over(loader: DataLoader[Any]) -> Callable[[], None]:
-    """From its next pass on; returns the undo. No threads: a script that has none may not be made for them."""
+def take_over(
+    loader: DataLoader[Any], volatile: Sequence[str] = (), lower: Callable[[str], None] = lambda _: None
+) -> Callable[[], None]:
+    """From its next pass on; returns the undo. No threads: a script that has none may not be made for them.
+
+    `volatile`: what fetching an item changes of the dataset the first time, see `Dependencies`. `lower` is called
+    with a reason where its batches turn out to be audited only.
+    """
     running = Running(loader, Wishes(threads=False))
+    running.taken_over = TakenOver(loader, running.source, volatile, lower)
     loader.__dict__["_get_iterator"] = functools.partial(LoaderIter, loader, running)
     loader.__dict__["explain"] = running.explain
     alive = weakref.ref(loader)  # whoever keeps the undo should not keep the loader

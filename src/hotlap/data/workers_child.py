@@ -26,14 +26,13 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
-from hotlap.data import loader_seeds as seeds
+from hotlap.data import loader_fetch as seeds
 from hotlap.data.loader_fetch import Fetch, Fetched, Source, fetch_of
-from hotlap.data.ring import map_slot
-from hotlap.data.ring_codec import Arena, DoesNotFitError, Written, collate_straight_into, write
+from hotlap.data.ring import Arena, DoesNotFitError, Written, collate_straight_into, map_slot, write
 
 RECORD = struct.Struct("<6q")
 AT_ONCE = 64  # records that are read together, far less than a pipe holds
-LOOK_FOR_PARENT_S = 5.0
+LOOK_FOR_PARENT_S = 1.0
 
 
 class Order(IntEnum):

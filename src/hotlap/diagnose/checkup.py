@@ -24,6 +24,8 @@ SAMPLE_FILE_BYTES = 110e3
 """A typical JPEG of ImageNet, to turn bytes a second into items a second."""
 OLDEST_FOR_CUDA_13 = (7, 5)
 """CUDA 13 dropped the generations before Turing, and builds of torch for it hold no code for them."""
+TESTED_TORCH = (2, 6), (2, 13)
+"""The oldest and the newest release that hotlap's tests run with, as the extra `torch` of pyproject.toml has it."""
 
 
 class Level(StrEnum):
@@ -218,7 +220,7 @@ def _compiler(host: Host) -> Check:
 def _torch(host: Host) -> Check:
     python = f"Python {host.versions.get('python', 'not known')}"
     if "torch" not in host.versions:
-        meaning = f"not installed for this {python}: call hotlap with the Python of your training"
+        meaning = f"not installed for this {python}: activate the environment of your training"
         return Check("torch", "none", meaning, Level.WARNING)
     cuda = host.versions.get("cuda")
     if host.gpus and cuda is None:
@@ -228,7 +230,18 @@ def _torch(host: Host) -> Check:
     if old and cuda is not None and int(cuda.partition(".")[0]) >= 13:
         meaning = f"built for CUDA {cuda}, which has no code for {old[0].name}: install a build for CUDA 12"
         return Check("torch", host.versions["torch"], meaning, Level.WARNING)
+    if not TESTED_TORCH[0] <= _release(host.versions["torch"]) <= TESTED_TORCH[1]:
+        oldest, newest = (f"{major}.{minor}" for major, minor in TESTED_TORCH)
+        meaning = (
+            f"{python}; hotlap is tested with torch {oldest} to {newest}: compare a run with and without it"
+        )
+        return Check("torch", host.versions["torch"], meaning, Level.HINT)
     return Check("torch", host.versions["torch"], python + (f", built for CUDA {cuda}" if cuda else ""))
+
+
+def _release(version: str) -> tuple[int, int]:
+    major, minor, *_ = [*version.split("."), "0"]
+    return int(major), int(minor)
 
 
 def _frameworks(host: Host) -> Check:

@@ -1,4 +1,4 @@
-"""From timelines to a diagnosis: all rules look, narrow causes replace wide ones, the dearest comes first."""
+"""From timelines and experiments to a diagnosis: all rules look, experiments decide, the largest saving comes first."""
 
 from __future__ import annotations
 
@@ -6,38 +6,61 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hotlap.diagnose import rules
-from hotlap.diagnose.fixes import fixes_of
-from hotlap.diagnose.severity import weight
+from hotlap.diagnose.severity import LOUDNESS, Weighed, tried_for, weighed
 from hotlap.discover import units
-from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
+from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Severity
+from hotlap.facts.experiment import Experiments
 from hotlap.facts.host import Host
-from hotlap.facts.pace import by_pace
+from hotlap.facts.summary import by_pace
 from hotlap.facts.timeline import Timeline
 from hotlap.ports.knob import Knob
 from hotlap.ports.rule import Rule, Sight
 
 GROUP = "hotlap.rules"  # entry points of rules that live outside hotlap
 
-EXPLAINS = (
-    0.4  # of the wider cause's share: that is all of the wait, a narrower share only what mending it saves
-)
-AS_MUCH = 0.8  # of the larger share: savings this close cannot be told apart before they are tried
+EXPLAINS = 0.4  # of the wider cause's share: that is all of the wait, a narrower one may be a part of it
+AS_MUCH = 0.8  # of the larger saving: measured savings this close are equals
+HALF = 0.5  # of exposed time, which is a bound: what was measured to save this much of it explains it
 
 Rules = Mapping[Cause, Rule]
 
 
-def diagnose(timelines: Sequence[Timeline], host: Host, knobs: Iterable[Knob] = ()) -> Diagnosis:
-    """All findings, the one to act on first; none where no step was steady."""
-    if not timelines:
+def diagnose(
+    timelines: Sequence[Timeline],
+    host: Host,
+    knobs: Iterable[Knob] = (),
+    experiments: Experiments | None = None,
+) -> Diagnosis:
+    """All findings, the one to act on first; none where no step was steady. The same facts give the same answer."""
+    sight = sight_of(timelines, host, experiments)
+    if sight is None:
         return Diagnosis()
-    sight = Sight(by_pace(timelines), host)
-    if not sight.summary.n:
-        return Diagnosis()
-    known = all_rules()
-    seen = [finding for rule in known.values() if (finding := rule.examine(sight))]
-    ranked = rank(subsume(seen, known), known)
-    offered = tuple(knobs)
-    return Diagnosis(tuple(replace(each, fixes=fixes_of(each, sight, offered)) for each in ranked))
+    known, offered = all_rules(), tuple(knobs)
+    findings: list[Weighed] = []
+    untested: list[Finding] = []
+    for rule in known.values():
+        found = rule.examine(sight)
+        if found is None:
+            continue
+        tried = tried_for(rule, sight, offered)
+        answer = weighed(found, rule, tried, sight)
+        if answer is not None:
+            findings.append(answer)
+        elif rule.hypothesis and all(each.gain is None for each in tried):
+            fixes = tuple(Fix(each.knob, each.setting) for each in tried)  # whose reasons say why it was not
+            untested.append(replace(found, fixes=fixes))
+    ranked = rank(subsume(findings, known), known)
+    return Diagnosis(
+        tuple(each.finding for each in ranked), tuple(sorted(untested, key=lambda each: -each.share))
+    )
+
+
+def sight_of(
+    timelines: Sequence[Timeline], host: Host, experiments: Experiments | None = None
+) -> Sight | None:
+    """What rules look at; None where no step was steady."""
+    sight = Sight(by_pace(timelines), host, experiments or Experiments()) if timelines else None
+    return sight if sight is not None and sight.summary.n else None
 
 
 def all_rules() -> dict[Cause, Rule]:
@@ -45,32 +68,48 @@ def all_rules() -> dict[Cause, Rule]:
     return {rule.cause: rule for rule in units(rules, Rule, GROUP)}  # type: ignore[type-abstract]
 
 
-def subsume(findings: Sequence[Finding], known: Rules) -> list[Finding]:
+def subsume(findings: Sequence[Weighed], known: Rules) -> list[Weighed]:
     """Leave out each cause that a narrower one explains."""
     return [
         wide
         for wide in findings
         if not any(
-            known[narrow.cause].refines is wide.cause and _explains(narrow, wide) for narrow in findings
+            known[narrow.finding.cause].refines is wide.finding.cause and _explains(narrow, wide)
+            for narrow in findings
         )
     ]
 
 
-def rank(findings: Sequence[Finding], known: Rules) -> list[Finding]:
-    """By what acting on each would bring; among about equals, as their rules say."""
+def rank(findings: Sequence[Weighed], known: Rules) -> list[Weighed]:
+    """By severity and measured saving, ties by its lower end and then by exposed time, where one experiment answers for
+    both; where two explain the same time, as their rules say."""
     left, ranked = list(findings), []
     while left:
-        most = max(weight(each) for each in left)
-        equals = [each for each in left if weight(each) >= AS_MUCH * most]
-        outranked = {cause for each in equals for cause in known[each.cause].outranks}
-        free = [each for each in equals if each.cause not in outranked]
-        first = max(free or equals, key=weight)
+        first = max(left, key=_order)
+        passed = [first]  # rules of others may outrank each other in a circle
+        while before := [each for each in left if each not in passed and _precedes(each, first, known)]:
+            first = max(before, key=_order)
+            passed.append(first)
         ranked.append(first)
         left.remove(first)
     return ranked
 
 
-def _explains(narrow: Finding, wide: Finding) -> bool:
+def _order(each: Weighed) -> tuple[int, float, float, float]:
+    return LOUDNESS[each.finding.severity], each.weight, each.least, each.finding.share
+
+
+def _precedes(one: Weighed, other: Weighed, known: Rules) -> bool:
+    """Whether `one` outranks the other and brings about as much. A note never comes before what is louder."""
+    if other.finding.cause not in known[one.finding.cause].outranks:
+        return False
+    if one.finding.severity is Severity.NOTE and other.finding.severity is not Severity.NOTE:
+        return False
+    enough = max(AS_MUCH * other.saved, (HALF if one.saved else AS_MUCH) * other.weight)
+    return one.weight >= enough
+
+
+def _explains(narrow: Weighed, wide: Weighed) -> bool:
     # A part stands for the whole only if that does not turn trouble into a note.
-    loud = narrow.severity is not Severity.NOTE or wide.severity is Severity.NOTE
-    return loud and narrow.share >= EXPLAINS * wide.share
+    loud = narrow.finding.severity is not Severity.NOTE or wide.finding.severity is Severity.NOTE
+    return loud and narrow.weight >= EXPLAINS * wide.weight

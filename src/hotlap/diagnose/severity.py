@@ -1,31 +1,42 @@
-"""How much a finding matters. Every threshold on a share of the step stands here, and only here.
+"""How much a finding matters. Every threshold on a share of the step is defined here, and only here.
 
-A share is what acting on the cause could take off a steady step, so it means the same for steps of a
-millisecond and of a minute.
+A share means the same for steps of a millisecond and of a minute. Time on the critical path is the most that could be
+saved, so it takes more of it than of a measured saving to be loud: healthy jobs wait a little everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from hotlap.facts.diagnosis import Cause, Finding, Severity
+from hotlap.facts.diagnosis import Basis, Cause, Finding, Fix, Severity
+from hotlap.facts.experiment import Experiment, Experiments, State
 from hotlap.facts.timeline import Place
+from hotlap.ports.knob import Knob
+from hotlap.ports.rule import Rule, Sight
 
 Evidence = Mapping[str, float | str | None]
 
-CRITICAL_FROM = 0.30  # the run could be 1.4 times as fast: nothing else is worth doing first
-WARNING_FROM = 0.10  # 1.1 times as fast: what a short comparison on a shared machine can still prove
+CRITICAL_FROM = {Basis.EXPERIMENT: 0.30, Basis.EXPOSED: 0.40}
+WARNING_FROM = {Basis.EXPERIMENT: 0.10, Basis.EXPOSED: 0.20}
 NOTE_FROM = 0.02  # below this, a measurement of 200 steps cannot tell it from noise
 
-_FLOOR = {Severity.CRITICAL: CRITICAL_FROM, Severity.WARNING: WARNING_FROM, Severity.NOTE: 0.0}
-_ROOF = {Severity.CRITICAL: 1.0, Severity.WARNING: CRITICAL_FROM, Severity.NOTE: WARNING_FROM}
+LOUDNESS = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 
-def severity_of(share: float) -> Severity:
+def severity_of(share: float, basis: Basis = Basis.EXPOSED) -> Severity:
     """The severity of a share of the step."""
-    if share >= CRITICAL_FROM:
+    if share >= CRITICAL_FROM[basis]:
         return Severity.CRITICAL
-    return Severity.WARNING if share >= WARNING_FROM else Severity.NOTE
+    return Severity.WARNING if share >= WARNING_FROM[basis] else Severity.NOTE
+
+
+def louder(one: Severity, other: Severity) -> Severity:
+    return max(one, other, key=lambda each: LOUDNESS[each])
+
+
+def quieter(one: Severity, other: Severity) -> Severity:
+    return min(one, other, key=lambda each: LOUDNESS[each])
 
 
 def finding(
@@ -35,24 +46,100 @@ def finding(
     where: Place | None = None,
     at_most: Severity = Severity.CRITICAL,
 ) -> Finding | None:
-    """A finding if its share is worth a word. Evidence that is None was not measured and is left out.
+    """A finding if its exposed time is worth reporting. Evidence that is None was not measured and is left out.
 
-    `at_most` holds a cause down whose share is an estimate rather than a measurement.
+    `at_most` limits a cause whose exposed time does not recur, or is not all to be saved.
     """
     if share < NOTE_FROM:
         return None
-    severity = severity_of(share)
-    if _FLOOR[severity] > _FLOOR[at_most]:
-        severity = at_most
+    severity = quieter(severity_of(share), at_most)
     seen = {key: value for key, value in evidence.items() if value is not None}
     return Finding(cause, severity, min(1.0, share), seen, where)
 
 
-def weight(found: Finding) -> float:
-    """What findings are ranked by: the share, held within the bounds of the severity.
+# What the experiments of a run say about a hypothesis or about exposed time.
 
-    So a cause that costs no time, such as growing memory, ranks with the shares of its severity, and a note
-    never comes before a warning.
-    """
-    floor, roof = _FLOOR[found.severity], _ROOF[found.severity]
-    return max(floor, found.share if found.severity is Severity.CRITICAL else min(found.share, roof - 1e-9))
+
+OF_INPUT = frozenset({Cause.INPUT_STARVED, Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND, Cause.COLLATE_BOUND})
+"""Exposed time that free input would save: no change of the input saves more."""
+HYPOTHESES_OF_INPUT = frozenset({Cause.WORKERS_TOO_FEW, Cause.PREFETCH_SHALLOW, Cause.REPEATED_WORK})
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A finding with what the best experiment on its cause saved, and the lower end of that saving."""
+
+    finding: Finding
+    saved: float = 0.0
+    least: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        return max(self.finding.share, self.saved)
+
+
+def tried_for(rule: Rule, sight: Sight, knobs: Iterable[Knob]) -> list[Experiment]:
+    """The experiments that could show the rule's cause."""
+    relieving = [knob.id for knob in knobs if rule.cause in knob.relieves]
+    return [each for each in sight.experiments.of(*relieving) if rule.confirmed_by(each, sight)]
+
+
+def best_won(tried: Iterable[Experiment]) -> Experiment | None:
+    """The one that saved most; of equals the one whose interval says so with more certainty."""
+    won = [each for each in tried if each.state is State.FASTER and each.saved > 0]
+    return max(won, key=lambda each: (each.saved, _least(each)), default=None)
+
+
+def weighed(found: Finding, rule: Rule, tried: Sequence[Experiment], sight: Sight) -> Weighed | None:
+    """The finding with its experiments; None where a hypothesis did not win, or where free input saves nothing."""
+    best = best_won(tried)
+    saved = min(best.saved, _most(found.cause, sight.experiments)) if best else 0.0
+    if rule.hypothesis:
+        if best is None:
+            return None
+        severity = severity_of(saved, Basis.EXPERIMENT)
+        found = replace(found, share=saved, severity=severity, basis=Basis.EXPERIMENT)
+    else:
+        found = _bounded(found, sight.experiments)
+        if best is not None:
+            severity = louder(found.severity, severity_of(saved, Basis.EXPERIMENT))
+            found = replace(found, severity=severity)
+        elif found.cause in OF_INPUT and found.share < NOTE_FROM:
+            return None
+    found = replace(found, fixes=fixes_of(tried))
+    return Weighed(found, saved, min(saved, _least(best))) if best else Weighed(found)
+
+
+def fixes_of(tried: Iterable[Experiment]) -> tuple[Fix, ...]:
+    """The settings that won, the largest gain first: what may as well be noise is no advice."""
+    won = sorted((each for each in tried if each.state is State.FASTER), key=lambda each: -(each.gain or 0.0))
+    return tuple(
+        Fix(each.knob, each.setting, interval=each.interval, measured_gain=each.gain) for each in won
+    )
+
+
+def free_input_saves(experiments: Experiments) -> float | None:
+    """The most that any change of the input can save, as a share of the step; None where it was not measured."""
+    free = experiments.free_input
+    if free is None or free.gain is None:
+        return None
+    gain = max(0.0, free.interval.high if free.interval else free.gain)
+    return 1.0 - 1.0 / (1.0 + gain)
+
+
+def _most(cause: Cause, experiments: Experiments) -> float:
+    """What can be saved at most: an experiment on input that shows more than free input does is noise."""
+    most = free_input_saves(experiments) if cause in OF_INPUT | HYPOTHESES_OF_INPUT else None
+    return 1.0 if most is None else most
+
+
+def _bounded(found: Finding, experiments: Experiments) -> Finding:
+    most = _most(found.cause, experiments)
+    if most >= found.share:
+        return found
+    return replace(found, share=most, severity=quieter(found.severity, severity_of(most)))
+
+
+def _least(experiment: Experiment) -> float:
+    low = experiment.interval.low if experiment.interval else 0.0
+    return 1.0 - 1.0 / (1.0 + low) if low > 0 else 0.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.errors import FactError
-from hotlap.facts.codec import SCHEMA, check_schema, from_plain, to_plain, write_bytes
+from hotlap.facts.codec import SCHEMA, check_schema, from_plain, parse_json, to_plain, write_bytes
 from hotlap.facts.timeline import Stage, Steps, Timeline
 
 _KEY, _CHECKSUM = b"hotlap", b"crc32"
@@ -60,14 +60,14 @@ def read_timelines(path: Path) -> tuple[Timeline, ...]:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all().combine_chunks()
         stored = table.schema.metadata
-        described = json.loads(stored[_KEY])
+        described = parse_json(stored[_KEY])
         check_schema(described, path)
         columns = {name: _integers(table.column(str(name))) for name in ("rank", *_COLUMNS, *Stage)}
         if stored.get(_CHECKSUM, b"") not in (b"", _checksum(stored[_KEY], columns)):
             raise ValueError("its checksum is wrong")
         timelines = [from_plain(Timeline, plain, path.name) for plain in described["timelines"]]
         return tuple(replace(each, steps=_steps_of(each.rank, columns)) for each in timelines)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise FactError(f"{path} is damaged: {reason}.", "record the run again: hotlap profile ...") from None
 

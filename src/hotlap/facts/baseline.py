@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from hotlap.facts.counting import count_for, counted
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.host import Host
-from hotlap.facts.trial import Figures
+from hotlap.facts.job import masked_line
+from hotlap.facts.trial import Figures, count_for, counted, is_rate
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,21 @@ class Baseline:
     settings: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)  # settings that could not act, with the reason
 
+    def fault(self) -> str:
+        """Why no runs can have brought it; for what was read from a file."""
+        rates = (*self.rates, *self.paces, *(each for found in self.by_count.values() for each in found))
+        if not all(map(is_rate, rates)):
+            return "a rate that is none"
+        lengths = {len(self.rates), *map(len, self.by_count.values())}
+        return "" if len(lengths) == 1 else "rates of other runs in each count"
+
     @property
     def named(self) -> str:
         return named(self.command, self.plan)
+
+    def stored(self) -> Baseline:
+        """What of it may be written down; an older hotlap left secrets in the command."""
+        return replace(self, command=masked_line(self.command))
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.errors import FactError
+from hotlap.facts import private
 
 SCHEMA = 1
+MOST_DIGITS = 20  # of a whole number: no count, size or clock has more
+MOST_LEVELS = 50
 
 
 def to_plain(fact: Any) -> Any:
-    """A fact as dicts, lists, strings, numbers and None."""
+    """A fact as dicts, lists, strings, numbers and None; of one with `stored()`, what may be written down."""
     if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
+        fact = fact.stored() if hasattr(fact, "stored") else fact
         return {field.name: to_plain(getattr(fact, field.name)) for field in dataclasses.fields(fact)}
     if isinstance(fact, Enum):
         return fact.value
@@ -51,23 +55,27 @@ def from_plain(kind: Any, plain: Any, where: str = "") -> Any:
     return _from_scalar(kind, plain, where)
 
 
-def write_json(path: Path, fact: Any) -> None:
+def write_json(path: Path, fact: Any, *, shared: bool = False) -> None:
     """Write a fact with its schema version, atomically."""
     plain = to_plain(fact)
     body = {"schema": SCHEMA, **plain} if isinstance(plain, dict) else plain
-    write_text(path, json.dumps(body, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(body, indent=1, ensure_ascii=False) + "\n", shared=shared)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, shared: bool = False) -> None:
     """Write a text file atomically."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), shared=shared)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically: beside its place first, then moved over it."""
+def write_bytes(path: Path, content: bytes, *, shared: bool = False) -> None:
+    """Write a file atomically: beside its place first, then moved over it. `shared`: not for its owner alone."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_bytes(content)
+        if shared:
+            draft.write_bytes(content)
+        else:
+            draft.unlink(missing_ok=True)
+            private.write(draft, content)
         draft.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -78,23 +86,57 @@ def write_bytes(path: Path, content: bytes) -> None:
 def read_json(path: Path, kind: Any) -> Any:
     """Read a fact; a missing, torn or newer file is refused with its name."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise FactError(
             f"there is no {path.name} in {path.parent}.", "is this a hotlap run folder?"
         ) from None
     except OSError as error:
         raise FactError(f"{path} cannot be read: {error.strerror}.", "is this a hotlap run folder?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise FactError(f"{path} is not readable JSON: {error}.", "record the run again") from None
     check_schema(plain, path)
-    return from_plain(kind, plain, path.name)
+    try:
+        return from_plain(kind, plain, path.name)
+    except FactError as error:
+        raise FactError(f"{path.parent}: {error.what}", error.remedy or "record the run again") from None
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Plain data; raises ValueError for what hotlap would not write: damaged, deep, with huge numbers."""
+    text = content if isinstance(content, str) else content.decode("utf-8")
+    try:
+        plain = json.loads(text, parse_int=_whole)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if text.count("[") + text.count("{") > MOST_LEVELS and _levels(plain) > MOST_LEVELS:
+        raise ValueError(f"it has more than {MOST_LEVELS} levels")
+    return plain
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number has {len(digits):,} digits")
+    return int(digits)
+
+
+def _levels(plain: Any) -> int:
+    """How deep it is nested; no deeper than what is refused is looked at."""
+    level, depth = [plain], 0
+    while level and depth <= MOST_LEVELS:
+        parts = (
+            each.values() if isinstance(each, dict) else each
+            for each in level
+            if isinstance(each, dict | list)
+        )
+        level, depth = [item for part in parts for item in part if isinstance(item, dict | list)], depth + 1
+    return depth
 
 
 def check_schema(plain: Any, path: Path) -> None:
     """Refuse what a newer hotlap wrote."""
     schema = plain.get("schema", SCHEMA) if isinstance(plain, dict) else SCHEMA
-    if not isinstance(schema, int) or schema > SCHEMA:
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema > SCHEMA:
         raise FactError(
             f"{path} has schema {schema}, this hotlap reads up to {SCHEMA}.",
             "update hotlap: pip install -U hotlap",
@@ -126,7 +168,11 @@ def _from_dataclass(kind: Any, plain: Any, where: str) -> Any:
             values[field.name] = from_plain(hints[field.name], plain[field.name], f"{where}.{field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise FactError(f"{where} lacks '{field.name}'.", "record the run again")
-    return kind(**values)
+    made = kind(**values)
+    # Types alone do not tell a rate of -1, which hotlap never writes: a fact may say what else it cannot be.
+    if hasattr(made, "fault") and (fault := made.fault()):
+        raise FactError(f"{where}: {fault}.", "record the run again")
+    return made
 
 
 @cache
@@ -157,9 +203,9 @@ def _from_scalar(kind: Any, plain: Any, where: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         try:
             return kind(plain)
-        except ValueError:
+        except (ValueError, TypeError):
             known = ", ".join(str(member.value) for member in kind)
-            raise FactError(f"{where} is {plain!r}, not one of {known}.") from None
+            raise FactError(f"{where} is {plain!r:.60}, not one of {known}.") from None
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
         return plain  # it stays what it was, so that a fact comes back as it was written
     if not isinstance(plain, kind) or (kind is not bool and isinstance(plain, bool)):

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     REPEATED_WORK = "repeated-work"
     TRANSFER_EXPOSED = "transfer-exposed"
     HOST_SYNC = "host-sync"
+    ELEMENT_LOOP = "element-loop"
     LAUNCH_BOUND = "launch-bound"
     GATHER_HEAVY = "gather-heavy"
     BATCH_TOO_SMALL = "batch-too-small"
@@ -49,6 +50,13 @@ class Cause(StrEnum):
     COMM_EXPOSED = "comm-exposed"
 
 
+class Basis(StrEnum):
+    """What a finding rests on: an experiment that confirmed it, or time measured on the critical path."""
+
+    EXPERIMENT = "experiment"
+    EXPOSED = "exposed"
+
+
 class Severity(StrEnum):
     """How much a finding matters; `note` never makes a job unhealthy."""
 
@@ -67,18 +75,24 @@ class Interval:
 
 @dataclass(frozen=True)
 class Fix:
-    """A setting that relieves a cause; `predicted_gain` is the throughput ratio minus one: 0.5 is half again."""
+    """A setting that relieves a cause; gains are throughput ratios minus one: 0.5 is half again.
+
+    `measured_gain` comes from an experiment on this job, and then `interval` is its own. `predicted_gain` is of runs
+    that were stored before there were experiments.
+    """
 
     knob: str
     setting: str
     predicted_gain: float | None = None
     interval: Interval | None = None
+    measured_gain: float | None = None
 
 
 @dataclass(frozen=True)
 class Finding:
     """One cause. `share` is the part of a steady step that it explains; `evidence` the figures behind it.
 
+    By `basis`, the share is what the best experiment saved, or exposed time: the most that could be saved.
     `evidence` fills the sentences of report/locale, so its keys are part of a rule's contract.
     """
 
@@ -88,13 +102,15 @@ class Finding:
     evidence: Mapping[str, float | str] = field(default_factory=dict)
     where: Place | None = None
     fixes: tuple[Fix, ...] = ()
+    basis: Basis = Basis.EXPOSED
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings, the one to act on first."""
+    """All findings, the one to act on first. `untested` are hypotheses whose experiment was not made: no findings."""
 
     findings: tuple[Finding, ...] = ()
+    untested: tuple[Finding, ...] = ()
 
     @property
     def verdict(self) -> str:

@@ -58,9 +58,6 @@ class Host:
     cpu_flags: tuple[str, ...] | None = None
     python_headers: bool | None = None  # Python.h, which torch.compile includes
     storage_note: str = ""  # why the storage was not measured
-    cores_worth: float | None = (
-        None  # of work that all cores do at once, as measured: hyper-threads do not double it
-    )
 
     @property
     def named(self) -> str:

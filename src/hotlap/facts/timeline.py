@@ -145,7 +145,11 @@ class Loader:
 
 @dataclass(frozen=True)
 class HotLine:
-    """A line that held time, as the stack sampler saw it: `callee` is what it called, `inner` how deep that led."""
+    """A line that held time, as the stack sampler saw it: `callee` is what it called, `inner` how deep that led.
+
+    `values` are the types and shapes of what its names stood for, in words that `ports.rewrite.Value` reads. `looped`:
+    it is in the body of a loop of its function.
+    """
 
     place: Place
     callee: str
@@ -154,6 +158,8 @@ class HotLine:
     samples: int
     role: str = "main"  # main | worker
     inner: str = ""
+    values: Mapping[str, str] = field(default_factory=dict, hash=False)
+    looped: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,24 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Accelerator:
+    """The device that a process trained on, in torch's words (`cuda`, `xpu`, `mps`, ...) and in its own."""
+
+    kind: str
+    name: str
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """Of the steady steps, as shares of their time: what the device was busy for, and how long it was idle while the
+    host was in each stage. Shorter breaks within one stage, between two operators, count as busy."""
+
+    busy: float
+    idle: Mapping[Stage, float]
+
+
+@dataclass(frozen=True)
 class Runtime:
     """Switches of torch that were on while training."""
 
@@ -227,6 +251,7 @@ class Runtime:
     )
     pages: float | None = None  # of memory that the system handed out in a step
     page_us: float | None = None  # what one of them takes at its first touch
+    accelerator: Accelerator | None = None
 
 
 @dataclass(frozen=True)
@@ -252,6 +277,12 @@ class Gauge:
     stolen: float | None = None
     gpu_memory: int | None = None  # of the job's own processes, as the driver counts it
     gpu_memory_used: int | None = None  # by all processes on the job's GPUs
+    gpu_clock: float | None = None  # of the highest that the GPU can run at, the lowest of the job's GPUs
+    gpu_throttle: str | None = (
+        None  # why the driver holds one of them back: heat, power, hardware; empty: nothing does
+    )
+    gpu_others: int | None = None  # processes on them that are not the job's
+    gpu_lost: bool = False  # one of them does not answer any more: it fell off the bus
     ram_free: int | None = None  # memory of the machine (or the container) that is still to be had
     graph_tensors: int | None = None  # live tensors that hold on to an autograd graph
 
@@ -342,15 +373,22 @@ class Timeline:
     boundary: str = "optimizer"  # what ends a step: optimizer | backward
     inferred: tuple[Stage, ...] = ()  # stages named from gaps between their neighbours
     comm_s: float | None = None  # steady time in collectives on the host's path
+    comm_stages: Mapping[Stage, float] = field(default_factory=dict)  # its seconds in each stage
     ops: Ops | None = None
-    free_input_s: float | None = None  # a step on a batch that costs nothing, measured by --ceiling
+    device: DeviceTime | None = None
+    free_input_s: float | None = None  # a step on a batch that costs nothing, measured after the window
     free_input_range_s: tuple[float, ...] = ()  # in which that median lies, at 95 %
-    rehearsals: tuple[Rehearsal, ...] = ()  # of other numbers of workers, measured by --ceiling
+    rehearsals: tuple[Rehearsal, ...] = ()  # of other numbers of workers, measured after the window
 
     @property
     def on_cuda(self) -> bool:
-        """Whether the model's parameters are on a GPU."""
+        """Whether the model's parameters are on a GPU that torch knows as CUDA: NVIDIA's, or AMD's by ROCm."""
         return self.model is not None and any("cuda" in device for device in self.model.devices)
+
+    @property
+    def on_accelerator(self) -> bool:
+        """Whether the model's parameters are on anything but the CPU."""
+        return self.model is not None and any(not each.startswith("cpu") for each in self.model.devices)
 
     @property
     def steady_steps(self) -> int:

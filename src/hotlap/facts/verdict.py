@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -52,6 +53,10 @@ class Gain:
     interval: Interval
     trials: int = 0
 
+    def fault(self) -> str:
+        """Why nothing can have gained so; for what was read from a file."""
+        return "" if -1.0 < self.value < math.inf else f"a gain of {self.value!r:.60}"
+
     @property
     def decided(self) -> bool:
         return not self.interval.low <= 0.0 <= self.interval.high
@@ -65,8 +70,6 @@ class Verdict:
     setting: Any
     ruling: Ruling
     gain: Gain | None = None
-    predicted: float | None = None
-    predicted_interval: Interval | None = None
     promise: tuple[float, float] | None = None
     guard: Guarded | None = None
     reason: str = ""
@@ -75,8 +78,10 @@ class Verdict:
     beside: Mapping[str, Any] = field(
         default_factory=dict
     )  # settings that came with it, as scale-lr with a batch
-    live: bool = False  # measured between steps of one process, not in processes of its own
-    beside_all: bool = False  # the gain is over the plan with all other settings, with which it was taken in
+    live: bool = False  # measured by an experiment in a running process, not in processes of its own
+    bound: float | None = (
+        None  # exposed time that it attacks, as a share of the step: the most that it could save
+    )
 
 
 @dataclass(frozen=True)
@@ -93,3 +98,29 @@ class Tuning:
     trials: int = 0
     seconds: float = 0.0
     ended: str = ""  # why the search ended
+
+
+# What a training process computed in its first steps, as far as two runs can be compared by it.
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One run. Digests are of bits; `sketch` is a projection of all parameters onto a few numbers, one row a step.
+
+    `start` is the sketch before the first step, so that what the steps have changed can be told from the model.
+    """
+
+    seed: int
+    losses: tuple[float, ...]  # one for each backward
+    samples: tuple[int, ...]  # that each backward has seen, 0 where they could not be counted
+    batches: tuple[str, ...]  # digest of each batch, in the order in which the script got them
+    start: tuple[float, ...]
+    sketches: tuple[tuple[float, ...], ...]
+    parameters: str  # digest after the last step
+    generators: str  # digest of the random number generators after the last step
+    steps: int
+    epochs: int = 1  # that it trained in, cut short
+    breaches: tuple[str, ...] = ()  # what the audit of the data found
+    repeated: float = 0.0  # share of the samples that had come before in the same epoch
+    answers: tuple[float, ...] = ()  # losses of the reference batches, after the last step
+    unasked: str = ""  # why there are none though they were wanted

@@ -6,8 +6,9 @@ What they share is here.
 from __future__ import annotations
 
 import inspect
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import wraps
 from itertools import islice
 from types import ModuleType
@@ -22,13 +23,16 @@ Points = Mapping[str, Stage]
 """`Class.method` or `function`, as found in one module, and the stage that its time counts as."""
 
 
-def stage_points(stager: Stager, module: ModuleType, points: Points) -> None:
-    """Stage every point; a class that this version of the framework does not have is passed over."""
+def stage_points(stager: Stager, module: ModuleType, points: Points, in_memory: Collection[str] = ()) -> None:
+    """Stage every point; a class that this version of the framework does not have is passed over.
+
+    What those `in_memory` keep is read by the framework itself, so they are never left out.
+    """
     for path, stage in points.items():
         owner, _, name = path.rpartition(".")
         where = getattr(module, owner, None) if owner else module
         if where is not None:
-            stager.stage(where, name, stage)
+            stager.stage(where, name, stage, lasting=path not in in_memory)
 
 
 def before(first: Callable[[Any], object]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -43,6 +47,18 @@ def before(first: Callable[[Any], object]) -> Callable[[Callable[..., Any]], Cal
         return method
 
     return around
+
+
+def built_here(stager: Stager) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An `around` for a constructor whose arguments set the cadences: notes the user's line that calls it."""
+
+    def note(_: Any) -> None:
+        from hotlap.probe.portrait import place_of_caller  # needs torch, which is there by now
+
+        if place := place_of_caller(sys._getframe(1)):
+            stager.note("trainer_place", place)
+
+    return before(boundary.contained(note))
 
 
 def following(look: Callable[[Any, Any], object]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -66,8 +82,8 @@ class Overrides:
     Subclasses are known only once an object of theirs is at work, so this is asked when training starts.
     """
 
-    def __init__(self, points: Points) -> None:
-        self._points = points
+    def __init__(self, points: Points, in_memory: Collection[str] = ()) -> None:
+        self._points, self._in_memory = points, in_memory
         self._seen: set[type] = set()
 
     def stage(self, stager: Stager, kind: type, base: str) -> None:
@@ -83,7 +99,7 @@ class Overrides:
     def _stage_own(self, stager: Stager, owner: type) -> None:
         for name, stage in self._points.items():
             if name in vars(owner):
-                stager.stage(owner, name, stage)
+                stager.stage(owner, name, stage, lasting=name not in self._in_memory)
 
 
 class Arguments(dict[str, Any]):

@@ -15,7 +15,7 @@ What is offered
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from hotlap.integrations import (
     Points,
     attributes,
     before,
+    built_here,
     constructing,
     option,
     stage_points,
@@ -37,6 +38,7 @@ from hotlap.ports.knob import CannotActError
 from hotlap.ports.target import Trainer, Undo, together
 from hotlap.probe.boundary import contained
 
+_EACH_STEP = "_maybe_log_save_evaluate"
 _TRAINER: Points = {
     "compute_loss": Stage.FORWARD,
     "_prepare_inputs": Stage.TRANSFER,
@@ -46,14 +48,18 @@ _TRAINER: Points = {
     "_save_checkpoint": Stage.CHECKPOINT,
     "log": Stage.LOG,
     # Reads the loss back from the device before it logs; evaluating and saving are named inside it.
-    "_maybe_log_save_evaluate": Stage.LOG,
+    _EACH_STEP: Stage.LOG,
     # Counts the tokens and operations of each batch, for the log.
     "floating_point_ops": Stage.LOG,
     "_track_num_input_tokens": Stage.LOG,
 }
+_COUNTED = frozenset({"floating_point_ops", "_track_num_input_tokens"})  # the Trainer goes on with the sum
+
+_ARGUMENTS = "transformers.training_args"
 
 _POINTS: dict[str, Points] = {
     "transformers.trainer": {f"Trainer.{name}": stage for name, stage in _TRAINER.items()},
+    _ARGUMENTS: {},
     "transformers.trainer_callback": {
         "ProgressCallback.on_step_end": Stage.LOG,
         "CallbackHandler.on_save": Stage.CHECKPOINT,  # uploads, mostly
@@ -77,13 +83,17 @@ class HfTrainer(Integration):
     modules: ClassVar[tuple[str, ...]] = tuple(_POINTS)
 
     def __init__(self) -> None:
-        self._overrides = Overrides(_TRAINER)
+        self._overrides = Overrides(_TRAINER, _COUNTED)
         self._met = Met()
         self._trained = Met()
 
     def attach(self, module: ModuleType, stager: Stager) -> None:
-        stage_points(stager, module, _POINTS[module.__name__])
+        stage_points(stager, module, _POINTS[module.__name__], {f"Trainer.{name}" for name in _COUNTED})
+        if module.__name__ == _ARGUMENTS:
+            stager.wrap(module.TrainingArguments, "__post_init__", built_here(stager))
         if module.__name__ == "transformers.trainer":
+            if hasattr(module.Trainer, _EACH_STEP):
+                stager.wrap(module.Trainer, _EACH_STEP, _if_there_is_something_to_do)
             stager.wrap(module.Trainer, "train", before(contained(partial(self._train_begins, stager))))
 
     def _train_begins(self, stager: Stager, trainer: Any) -> None:
@@ -123,6 +133,19 @@ class HfTrainer(Integration):
             callbacks = trainer.callback_handler.callbacks
             take = partial(_monitor_budget, seams, module.TrainerCallback, callbacks)
             seams.trainer(Trainer(self.id, {"monitor-budget": take}))
+
+
+def _if_there_is_something_to_do(staged: Callable[..., Any]) -> Callable[..., Any]:
+    """It is called after each step; only what it does then is logging."""
+    plain: Callable[..., Any] = getattr(staged, "__wrapped__", staged)
+
+    @wraps(staged)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = self.control
+        acts = asked.should_log or asked.should_evaluate or asked.should_save
+        return (staged if acts else plain)(self, *args, **kwargs)
+
+    return called
 
 
 def _name(choice: Any) -> str:

@@ -28,6 +28,7 @@ from hotlap.integrations import (
     Points,
     attributes,
     before,
+    built_here,
     constructing,
     following,
     option,
@@ -60,6 +61,7 @@ _POINTS: dict[str, Points] = {
         "_LoggerConnector.update_train_step_metrics": Stage.LOG,
         "_LoggerConnector.update_train_epoch_metrics": Stage.LOG,
         "_LoggerConnector.log_eval_end_metrics": Stage.LOG,
+        "_LoggerConnector.log_metrics": Stage.LOG,
     },
     "pytorch.callbacks.model_checkpoint": {
         # Beside the saving: choosing the file, asking the disk about it, removing the one it replaces.
@@ -83,6 +85,18 @@ _POINTS: dict[str, Points] = {
     # The wrapped data loader of Fabric moves each batch by this name in its own module.
     "fabric.wrappers": {"move_data_to_device": Stage.TRANSFER},
 }
+
+# Collect metrics for callbacks that stop or save by them, and for schedulers; loggers get theirs by `log_metrics`.
+_COLLECTED = frozenset(
+    {
+        "LightningModule.log",
+        "_LoggerConnector.on_batch_end",
+        "_LoggerConnector.on_epoch_end",
+        "_LoggerConnector.update_train_step_metrics",
+        "_LoggerConnector.update_train_epoch_metrics",
+        "_LoggerConnector.log_eval_end_metrics",
+    }
+)
 
 
 def _alone(name: str) -> str:
@@ -121,9 +135,10 @@ class Lightning(Integration):
 
     def attach(self, module: ModuleType, stager: Stager) -> None:
         name = _in_one_package(module)
-        stage_points(stager, module, _POINTS[name])
+        stage_points(stager, module, _POINTS[name], _COLLECTED)
         if name == _TRAINER:
             # Not `fit` itself: LightningCLI reads its signature, and a spawned process never calls it.
+            stager.wrap(module.Trainer, "__init__", built_here(stager))
             stager.wrap(module.Trainer, "_fit_impl", before(contained(partial(self._fit_begins, stager))))
         elif name == _FABRIC:
             for method in ("setup", "setup_module"):

@@ -29,6 +29,7 @@ from hotlap.integrations import (
     Points,
     attributes,
     before,
+    built_here,
     constructing,
     following,
     option,
@@ -76,6 +77,13 @@ _POINTS: dict[str, Points] = {
     "mmengine.hooks.param_scheduler_hook": {"ParamSchedulerHook.after_train_iter": Stage.OPTIMIZER},
     "mmengine.model.averaged_model": {"BaseAveragedModel.update_parameters": Stage.OPTIMIZER},
 }
+_COLLECTED = frozenset(  # for the hooks and the log processor
+    {
+        "RuntimeInfoHook.before_train_iter",
+        "RuntimeInfoHook.after_train_iter",
+        "IterTimerHook._after_iter",
+    }
+)
 
 
 class MMEngine(Integration):
@@ -91,11 +99,12 @@ class MMEngine(Integration):
         self._accumulates = False
 
     def attach(self, module: ModuleType, stager: Stager) -> None:
-        stage_points(stager, module, _POINTS[module.__name__])
+        stage_points(stager, module, _POINTS[module.__name__], _COLLECTED)
         if module.__name__ == _PREPROCESSOR:
             stager.wrap(module.BaseDataPreprocessor, "cast_data", partial(_outermost, stager))
         elif runner := _RUNNERS.get(module.__name__):
             owner = getattr(module, runner)
+            stager.wrap(owner, "__init__", built_here(stager))
             stager.wrap(owner, "train", before(contained(partial(self._train_begins, stager))))
             stager.wrap(owner, "build_val_loop", self._around_build(stager))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hotlap.facts.baseline import Baseline, Checked, Compared, Standing
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.trial import Figures
 from hotlap.facts.verdict import Gain, Ruling
@@ -69,16 +70,6 @@ def rule_simpler(gain: Gain | None, tie: float = LEAST) -> Ruling:
     return Ruling.DROP if gain.interval.high < 0.0 else Ruling.UNDECIDED
 
 
-def rule_predicted(gain: Gain | None) -> Ruling:
-    """Of a setting that was predicted to help at the worst, and taken in with others that surely do: after the usual
-    rounds it stays by what they show, sure or not. To throw out what seems to help costs more than to keep what may
-    not."""
-    sure = rule(gain)
-    if gain is None or sure is not Ruling.UNDECIDED or gain.trials < 2 * ROUNDS:
-        return sure
-    return Ruling.KEEP if gain.value >= LEAST else Ruling.DROP
-
-
 def beside_blocks(gain: Gain | None, shown: Gain | None) -> Gain | None:
     """What runs have measured and what blocks of steps within one process have shown, by how closely each is known.
     Where they contradict each other, the runs are right: a setting may act otherwise when it stands from the start."""
@@ -133,3 +124,56 @@ def break_even(before: Figures, after: Figures, compile_s: float | None = None) 
     if before.samples_per_step and after.samples_per_step:  # a larger batch does more in a step
         saved = before.step_ms - after.step_ms * before.samples_per_step / after.samples_per_step
     return round(paid * 1e3 / saved) if paid > 0 and saved > 0 else None
+
+
+# Runs of today against runs of another day, which cannot be run in turn: what the machine changed is told apart.
+#
+# A regression is told only where both say so: the rates as they are, and the rates beside the machine's own
+# pace. A job that waits for its disk or its GPU does not follow that pace, and one that computes does;
+# whichever it is, a verdict that needs both is not the machine's fault. It is ruled out where one of them
+# rules it out. The price: a regression that hides behind a machine that became faster is not told, but the
+# reason says so.
+
+
+CONFIDENCE = 0.99  # as `hotlap compare`: a gate that cries wolf is switched off
+
+
+def check(before: Baseline, after: Baseline, tolerance: float) -> Checked:
+    """How today's runs stand to the baseline; `tolerance` is the share that they may be slower."""
+    plain = ratio(before.rates, after.rates, confidence=CONFIDENCE)
+    drift = beside = None
+    if len(before.paces) == len(before.rates) and len(after.paces) == len(after.rates):
+        drift = ratio(before.paces, after.paces, confidence=CONFIDENCE)
+        beside = ratio(_beside(before), _beside(after), confidence=CONFIDENCE)
+    standing, reason = _judged(plain, beside, tolerance)
+    parts = [_told(each) if each else None for each in (drift, beside)]
+    return Checked(before, after, tolerance, _told(plain), parts[0], parts[1], standing, reason)
+
+
+def _beside(baseline: Baseline) -> list[float]:
+    return [rate / pace for rate, pace in zip(baseline.rates, baseline.paces, strict=True)]
+
+
+def _judged(plain: Ratio, beside: Ratio | None, tolerance: float) -> tuple[Standing, str]:
+    ratios = [plain] if beside is None else [plain, beside]
+    late = [_slower(each, tolerance) for each in ratios]
+    if all(late):
+        return Standing.SLOWER, "the job is slower, and the machine itself does not explain it"
+    if late[0]:
+        return Standing.NOT_DECIDED, "the rates are lower, but the machine itself is slower too"
+    if any(late):
+        return Standing.NOT_DECIDED, "the machine itself is faster than it was, and the job did not follow"
+    if max(each.low for each in ratios) < 1.0 - tolerance:
+        return Standing.NOT_DECIDED, "the runs scatter too much to rule out a regression beyond the tolerance"
+    if all(each.low > 1.0 + tolerance for each in ratios):
+        return Standing.FASTER, "save a new baseline, so that what was won is not lost unseen"
+    return Standing.SAME, "a regression beyond the tolerance is ruled out"
+
+
+def _slower(found: Ratio, tolerance: float) -> bool:
+    """Surely slower, and by more than what is tolerated."""
+    return found.high < 1.0 and found.value < 1.0 - tolerance
+
+
+def _told(found: Ratio) -> Compared:
+    return Compared(found.value, Interval(found.low, found.high))

@@ -2,43 +2,48 @@
 
 BITWISE settings must leave every batch, the parameters and the random numbers as they were, bit by bit. ROUNDING ones
 must leave the losses and the path of the parameters as close to the baseline's, seed by seed, as the baseline's own
-reseeded runs are to each other. STATISTICAL ones are compared at equal samples seen, and what a few steps cannot show
-is said.
+reseeded runs are to each other. STATISTICAL ones meet other batches, so that both models are asked the same reference
+batches at equal samples seen; what a few steps cannot show is said.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean, pstdev
 
-from hotlap.facts.verdict import Guarded, Sameness
-from hotlap.facts.witness import Witness
-from hotlap.stats.equivalence import equivalence
+from hotlap.facts.verdict import Guarded, Sameness, Witness
+from hotlap.stats.compare import equivalence
 
 LEAST_SEEDS = 3
 OFF_COURSE = 0.5  # of the way that the baseline's parameters went: rounding leads nowhere near so far apart
 _USUAL_SIZES = 2  # of batches: the last one of an epoch is smaller
 STANDSTILL = 0.5  # of the baseline's way: a model that moves less drops updates
+PACE = 1.5  # times as far, or as little, in a step as the baseline: a rate that is off by two
+LEAST_ANSWERS = 4  # of a model to reference batches
+ROUNDED = 1e-4  # of the first loss: what single precision loses in a sum of a million numbers, ten times over
+REPEATED = 0.1  # of the samples: more that come twice in an epoch than without the plan are another training
 
 _WHAT = ("the batches", "the losses", "the parameters", "the random numbers")
 
 
-def bitwise(base: Sequence[Witness], plan: Sequence[Witness]) -> Guarded:
+def bitwise(base: Sequence[Witness], plan: Sequence[Witness], numerics: str = "bitwise") -> Guarded:
     """One run of each is enough where two runs of the baseline agree with each other."""
     steps = min(base[0].steps, plan[0].steps)
     if len(base) > 1 and (own := first_difference(base[0], base[1])):
         reason = f"two runs of the script itself differ in {own}, so bits say nothing about the plan"
-        return Guarded(Sameness.NOT_DECIDED, "bitwise", reason, steps, 1)
+        return Guarded(Sameness.NOT_DECIDED, numerics, reason, steps, 1)
     found = first_difference(base[0], plan[0])
+    epochs = min(base[0].epochs, plan[0].epochs)
+    across = f" in {epochs} epochs" if epochs > 1 else ""
     if found:
-        return Guarded(Sameness.DIFFERENT, "bitwise", f"{found} are not the same", steps, 1)
+        return Guarded(Sameness.DIFFERENT, numerics, f"{found} are not the same", steps, 1)
     return Guarded(
         Sameness.SAME,
-        "bitwise",
-        f"batches, losses, parameters and random numbers are bit-equal after {steps} steps",
+        numerics,
+        f"batches, losses, parameters and random numbers are bit-equal after {steps} steps{across}",
         steps,
         1,
     )
@@ -46,6 +51,8 @@ def bitwise(base: Sequence[Witness], plan: Sequence[Witness]) -> Guarded:
 
 def first_difference(one: Witness, other: Witness) -> str:
     """What differs first, with the step where there is one; empty for bit-equal runs."""
+    if other.breaches:
+        return f"the data ({'; '.join(other.breaches)})"
     for name, mine, theirs in (
         (_WHAT[0], one.batches, other.batches),
         (_WHAT[1], one.losses, other.losses),
@@ -66,13 +73,41 @@ def so_far(base: Witness, plan: Witness, numerics: str) -> Guarded:
     broken = _broken(pairs, numerics)
     if broken:
         return Guarded(Sameness.DIFFERENT, numerics, broken, steps, 1)
-    (difference,), _ = _differences(pairs)
-    later = base.losses[len(base.losses) // 2 :]
+    measured = _measure(pairs, numerics)
+    (difference,), later = measured.differences, measured.scattered
     known = all(map(math.isfinite, (difference, *later))) and not _untrained(pairs)
     if not known or abs(difference) > pstdev(later):
-        reason = f"with one seed the mean loss differs by {difference:+.3g}"
+        reason = f"with one seed the mean loss{measured.where} differs by {difference:+.3g}{measured.note}"
         return Guarded(Sameness.NOT_DECIDED, numerics, reason, steps, 1)
     return Guarded(Sameness.SO_FAR, numerics, "one seed shows no fault", steps, 1)
+
+
+def rewritten(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Guarded:
+    """Of changes of the source alone, which round differently and do nothing else: the first step of each pair sees the
+    same batch with the same weights, so that its loss is the same but for rounding, and as many random numbers are
+    drawn. What is wrong by little is lost in the scatter between seeds; here it is not."""
+    found = unlike_at_first(base, plan)
+    if found:
+        steps = min((min(one.steps, other.steps) for one, other in _paired(base, plan)), default=0)
+        return Guarded(Sameness.DIFFERENT, numerics, found, steps, len(base))
+    return close(base, plan, numerics)
+
+
+def unlike_at_first(base: Sequence[Witness], plan: Sequence[Witness]) -> str:
+    """How the first steps show more than rounding; empty where they do not."""
+    for one, other in _paired(base, plan):
+        if (
+            not one.losses
+            or not other.losses
+            or not all(map(math.isfinite, (one.losses[0], other.losses[0])))
+        ):
+            continue
+        before, after = one.losses[0], other.losses[0]
+        if abs(after - before) > ROUNDED * abs(before):
+            return f"the first loss is {after:.6g} in place of {before:.6g}, which is more than rounding"
+        if one.steps == other.steps and one.generators != other.generators:
+            return f"{_WHAT[3]} are not the same"
+    return ""
 
 
 def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Guarded:
@@ -88,12 +123,12 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
     too_large = _untrained(pairs)
     if too_large:
         return Guarded(Sameness.NOT_DECIDED, numerics, too_large, steps, len(pairs))
-    differences, levels = _differences(pairs)
-    margin = chance(levels)
-    found = equivalence(differences, margin)
+    measured = _measure(pairs, numerics)
+    margin = chance(measured.levels)
+    found = equivalence(measured.differences, margin)
     shown = (
-        f"mean loss differs by {found.difference:+.3g} ({found.low:+.3g} to {found.high:+.3g}), "
-        f"chance alone by {margin:.3g}"
+        f"mean loss{measured.where} differs by {found.difference:+.3g} ({found.low:+.3g} to {found.high:+.3g}), "
+        f"chance alone by {margin:.3g}{measured.note}"
     )
     if found.different:
         return Guarded(Sameness.DIFFERENT, numerics, shown, steps, len(pairs))
@@ -101,6 +136,36 @@ def close(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Gu
         return Guarded(Sameness.NOT_DECIDED, numerics, shown, steps, len(pairs))
     limit = "" if numerics == "rounding" else f"; what shows only after more than {steps} steps is not known"
     return Guarded(Sameness.SAME, numerics, shown + limit, steps, len(pairs))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What plan and baseline differ by: a difference and the baseline's own level for each pair of runs."""
+
+    differences: Sequence[float]
+    levels: Sequence[float]
+    scattered: Sequence[float]  # losses of one run of the baseline
+    where: str = ""
+    note: str = ""
+
+
+def _measure(pairs: Sequence[tuple[Witness, Witness]], numerics: str) -> _Measured:
+    """By the answers to the same reference batches where batches differ; else by the losses of the batches."""
+    first = pairs[0][0]
+    count = min(len(each.answers) for pair in pairs for each in pair)
+    if numerics == "statistical" and count >= LEAST_ANSWERS:
+        levels = [(mean(one.answers[:count]), mean(other.answers[:count])) for one, other in pairs]
+        return _Measured(
+            [theirs - mine for mine, theirs in levels],
+            [mine for mine, _ in levels],
+            first.answers[:count],
+            f" on {count} reference batches",
+        )
+    differences, own = _differences(pairs)
+    why = next((each.unasked for pair in pairs for each in pair if each.unasked), "")
+    note = f"; on the batches of its training, as it could not be asked about reference batches: {why}"
+    later = first.losses[len(first.losses) // 2 :]
+    return _Measured(differences, own, later, note=note if numerics == "statistical" and why else "")
 
 
 def untrained(base: Sequence[Witness], plan: Sequence[Witness]) -> bool:
@@ -126,7 +191,9 @@ def _evened(runs: Sequence[Witness]) -> Sequence[Witness]:
 
 def _broken(pairs: Sequence[tuple[Witness, Witness]], numerics: str) -> str:
     """What no chance explains."""
-    return _not_finite(pairs) or (_off_course(pairs) if numerics == "rounding" else "") or _standstill(pairs)
+    course = _off_course(pairs) if numerics == "rounding" else _repeats(pairs)
+    pace = _off_pace(pairs) if numerics == "statistical" else ""
+    return _not_finite(pairs) or course or _standstill(pairs) or pace
 
 
 def _untrained(pairs: Sequence[tuple[Witness, Witness]]) -> str:
@@ -175,6 +242,8 @@ def _not_finite(pairs: Sequence[tuple[Witness, Witness]]) -> str:
         for step, loss in enumerate(other.losses):
             if not math.isfinite(loss) and all(math.isfinite(each) for each in one.losses[: step + 1]):
                 return f"the loss becomes {loss} at backward number {step + 1}; the script's own stays finite"
+        if all(map(math.isfinite, one.answers)) and not all(map(math.isfinite, other.answers)):
+            return "the loss on reference batches is not finite; the script's own is"
     return ""
 
 
@@ -205,6 +274,34 @@ def _standstill(pairs: Sequence[tuple[Witness, Witness]]) -> str:
     if not shares or sorted(shares)[len(shares) // 2] >= STANDSTILL:
         return ""
     return f"the parameters move only {sorted(shares)[len(shares) // 2]:.0%} as far as without the plan"
+
+
+def _off_pace(pairs: Sequence[tuple[Witness, Witness]]) -> str:
+    """A model that has learnt what a few steps teach answers as well with twice the rate: its steps show it."""
+    ratios = []
+    for one, other in pairs:
+        if _as_many(one, other):
+            count = min(one.steps, other.steps)
+            mine, theirs = (_walked(each, count) for each in (one, other))
+            ratios.append(theirs / mine if mine else 1.0)
+    middle = sorted(ratios)[len(ratios) // 2] if ratios else 1.0
+    if 1 / PACE <= middle <= PACE:
+        return ""
+    return f"a step changes the parameters {middle:.2g} times as much as without the plan"
+
+
+def _walked(witness: Witness, steps: int) -> float:
+    """The length of all steps, however they turn."""
+    places = (witness.start, *witness.sketches[:steps])
+    return sum(_norm([b - a for a, b in zip(*pair, strict=True)]) for pair in pairwise(places))
+
+
+def _repeats(pairs: Sequence[tuple[Witness, Witness]]) -> str:
+    """Few steps on the same samples teach a model almost as much as on others: its loss hardly shows it."""
+    own, plan = (mean(pair[at].repeated for pair in pairs) for at in (0, 1))
+    if plan - own <= REPEATED:
+        return ""
+    return f"{plan:.0%} of the samples come again within an epoch; without the plan {own:.0%} do"
 
 
 def _as_many(one: Witness, other: Witness) -> bool:

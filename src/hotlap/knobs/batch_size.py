@@ -31,7 +31,7 @@ _TIMES = (2, 4)
 
 class BatchSize(Knob):
     id = "batch-size"
-    relieves = frozenset({Cause.BATCH_TOO_SMALL})
+    relieves = frozenset({Cause.BATCH_TOO_SMALL, Cause.LAUNCH_BOUND})
     seam = Seam.LOADER
     numerics = Numerics.STATISTICAL
     values = Whole(1, 1 << 24)

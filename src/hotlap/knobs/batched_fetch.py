@@ -11,7 +11,7 @@ What it costs
     Nothing beyond the cache. Workers only stand in its way: handing a batch over costs more than to gather it, so the
     plan should have `num-workers: 0`.
 Numerics
-    None: the same batches, bit for bit.
+    None: the same batches, bit for bit. Where `cache-dataset` can only be audited, its batches are as well.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ class BatchedFetch(Knob):
             return target.change()
         from torch.utils.data import default_collate
 
-        from hotlap.data.cache.batches import WholeBatch, require_gather
-        from hotlap.data.cache.refusal import CannotCacheError
-        from hotlap.data.cache.served import at_once, kept_of
+        from hotlap.data.cache.messages import CannotCacheError
+        from hotlap.data.cache.served import WholeBatch, at_once, kept_of, require_gather
 
         collate = target.arguments.get("collate_fn")
         if isinstance(collate, WholeBatch):
@@ -72,6 +71,11 @@ class BatchedFetch(Knob):
         except CannotCacheError as refusal:
             raise CannotActError(refusal.what) from refusal
         return target.change(dataset=at_once(served), collate_fn=WholeBatch(default_collate, kept.store))
+
+    def numerics_at(self, target: Loader, setting: bool) -> Numerics:
+        from hotlap.data.cache.served import watched_in_part
+
+        return Numerics.AUDITED if watched_in_part(target.arguments["dataset"]) else Numerics.BITWISE
 
 
 def _in_memory(target: Loader) -> Any:

@@ -6,7 +6,8 @@ What it does
     random numbers; then makes all of them, in parallel, before the first batch. `memory` keeps them for this run;
     `file` under `.hotlap/cache/` (or HOTLAP_CACHE), for later runs and for all ranks, under a fingerprint of the
     dataset's code, parameters and files. Windows that overlap are kept once. Random transforms that a dataset applies
-    last stay live. A dataset that the script changes later is served as is.
+    last stay live. What items depend on is compared while it serves, and items are fetched again at random moments:
+    a dataset that the script changes later ends the cache.
 When it helps
     Items cost CPU time or waiting, and are made again in every epoch. With everything in memory, workers cost more
     than they bring: let the plan have `num-workers: 0`, and `batched-fetch` beside it.
@@ -14,7 +15,8 @@ What it costs
     The time of about one epoch of items at the start, spread over all cores, and their size in memory (a quarter of
     what is free stays free) or on the disk. `memory` is needed once for each rank.
 Numerics
-    None: each item is equal to the one that the dataset makes, in the same order.
+    None: each item is equal to the one that the dataset makes, in the same order. Where it cannot be known all that
+    items depend on, `audited`: watched while it trains, not proved.
 """
 
 from __future__ import annotations
@@ -22,9 +24,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from hotlap.cost.memory import fit, free_bytes
-from hotlap.cost.pipeline import cached, predict
-from hotlap.cost.reading import cores_for, load_of, setting_of, training_loader
+from hotlap.cost.reading import fit, free_bytes, training_loader
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
@@ -62,31 +62,40 @@ class CacheDataset(Knob):
         )
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        """Items at the price of a copy, at the brightest; never more than the exposed time of data."""
-        summary = summarise(timeline)
-        found, load = training_loader(timeline), load_of(timeline, summary, host)
-        if found is None or load is None or found[1].iterable:
-            return 0.0
-        now, cores = setting_of(found[1]), cores_for(timeline, host)
-        gain = predict(load, now, now, cores, cached(load)).interval.high
-        return max(0.0, min(summary.share(Stage.DATA), 1.0 - 1.0 / (1.0 + max(0.0, gain))))
+        """All of the exposed time of data."""
+        found = training_loader(timeline)
+        return 0.0 if found is None or found[1].iterable else summarise(timeline).share(Stage.DATA)
 
     def apply(self, target: Loader, setting: str) -> Undo:
         if setting == "off":
             return target.change()
         from hotlap.data.cache.materialise import check, materialise
-        from hotlap.data.cache.refusal import CannotCacheError
+        from hotlap.data.cache.messages import CannotCacheError
 
         _require_single_items(target.arguments)
-        dataset = target.arguments["dataset"]
+        dataset, collate = target.arguments["dataset"], _collate(target.arguments)
         try:
             if target.asking:
-                check(dataset)
+                check(dataset, collate)
                 target.context[self.id] = setting
                 return target.change()
-            return target.change(dataset=materialise(dataset, setting))
+            return target.change(dataset=materialise(dataset, setting, collate))
         except CannotCacheError as refusal:
             raise CannotActError(refusal.what) from refusal
+
+    def numerics_at(self, target: Loader, setting: str) -> Numerics:
+        """Once it acts: what items can depend on is known in full, or the audit alone watches over the rest."""
+        from hotlap.data.cache.served import watched_in_part
+
+        return Numerics.AUDITED if watched_in_part(target.arguments["dataset"]) else Numerics.BITWISE
+
+
+def _collate(arguments: dict[str, Any]) -> Any:
+    """None where the script gets single items."""
+    from torch.utils.data import default_collate
+
+    batched = arguments.get("batch_size") is not None or arguments.get("batch_sampler") is not None
+    return arguments.get("collate_fn") or (default_collate if batched else None)
 
 
 def _require_single_items(arguments: dict[str, Any]) -> None:

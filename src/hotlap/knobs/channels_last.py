@@ -29,7 +29,6 @@ from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Model, Patches, Reach, Seam, Undo, together
 from hotlap.ports.values import Flag
 
-_MOST_SAVED = 0.35  # of forward and backward
 _CONVOLUTIONS = ("conv2d", "conv3d", "convolution")
 
 
@@ -47,7 +46,7 @@ class ChannelsLast(Knob):
         return (True,) if any(name in each.name for each in tops for name in _CONVOLUTIONS) else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+        return summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def numerics_at(self, target: Any, setting: Any) -> Numerics:
         """Random masks fall on other elements."""

@@ -33,7 +33,6 @@ from hotlap.ports.values import Choice
 BACKEND = "HOTLAP_COMPILE_BACKEND"
 """Environment variable: another backend than inductor, where its compiler is missing or takes too long."""
 
-_MOST_SAVED = 0.8  # of forward and backward: what launch-bound models have been seen to save
 _OFF = "off"
 _FROZEN, _MOST_PARTS = "frozen", 16  # each is compiled by itself, which takes seconds
 _OVER_THE_SCRIPTS = ("dynamic", _OFF)  # what mends a script that compiles the same module again and again
@@ -45,6 +44,7 @@ class Compile(Knob):
     relieves = frozenset({Cause.LAUNCH_BOUND, Cause.UNCOMPILED, Cause.RECOMPILING})
     seam = Seam.MODEL
     numerics = Numerics.ROUNDING
+    live = True  # what torch has compiled for a module it finds again when the setting comes back
     values = Choice(
         ("default", "reduce-overhead", "max-autotune", "dynamic", _FROZEN, _OFF),
         {"on": "default", "true": "default", "false": _OFF},
@@ -63,7 +63,7 @@ class Compile(Knob):
         return (*parts, "default", "reduce-overhead") if timeline.on_cuda else (*parts, "default")
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+        return summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def numerics_at(self, target: Any, setting: Any) -> Numerics:
         """Random masks fall on other elements."""

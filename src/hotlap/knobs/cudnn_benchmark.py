@@ -21,7 +21,6 @@ from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Process, Seam, Undo
 from hotlap.ports.values import Flag
 
-_MOST_SAVED = 0.3  # of forward and backward
 _CONVOLUTIONS = ("conv", "cudnn")
 
 
@@ -41,7 +40,7 @@ class CudnnBenchmark(Knob):
         return (True,) if seen or not tops else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+        return summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def apply(self, target: Process, setting: bool) -> Undo:
         import torch

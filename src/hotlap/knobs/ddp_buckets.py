@@ -34,8 +34,8 @@ class DdpBuckets(Knob):
     promise = (0.0, 0.1)
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:
-        """Around torch's default of 25 MiB."""
-        return (10, 25, 100) if timeline.world > 1 else ()
+        """Around torch's default of 25 MiB, which is no advice."""
+        return (10, 100) if timeline.world > 1 else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         seconds = summarise(timeline).seconds

@@ -2,11 +2,13 @@
 
 What it does
     Anomaly detection, deterministic algorithms, autograd's profiler (not `torch.profiler`, whose trace a script
-    wants) and `CUDA_LAUNCH_BLOCKING` stay off, whatever the script or its framework asks for.
+    wants) and `CUDA_LAUNCH_BLOCKING` are turned off and stay off, whatever the script or its framework asks for.
+    When it is undone, they are what the script has asked for by then.
 When it helps
     One of them was left on: anomaly detection makes steps two to seven times as long.
 What it costs
-    A fault that the switch was to find is not found; with deterministic algorithms off, two runs may differ.
+    A fault that the switch was to find is not found; with deterministic algorithms off, two runs may differ. In a
+    running script, a profiler that is under way goes on, and CUDA has read `CUDA_LAUNCH_BLOCKING` already.
 Numerics
     None without deterministic algorithms; with them, faster kernels may add up in another order.
 """
@@ -23,10 +25,9 @@ from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import Knob, Numerics
-from hotlap.ports.target import Process, Seam, Undo, together
+from hotlap.ports.target import Patches, Process, Seam, Undo, together
 from hotlap.ports.values import Flag
 
-_MOST_SAVED = 0.85  # of forward and backward: under anomaly detection steps were up to seven times as long
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 
@@ -36,6 +37,7 @@ class DebugModeOff(Knob):
     seam = Seam.PROCESS
     numerics = Numerics.ROUNDING
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         return (True,) if timeline.runtime.debug else ()
@@ -43,20 +45,17 @@ class DebugModeOff(Knob):
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         if not timeline.runtime.debug:
             return 0.0
-        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+        return summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def apply(self, target: Process, setting: bool) -> Undo:
-        import torch
         from torch.autograd import profiler
 
         if not setting:
             return lambda: None
         wrap = target.patches.wrap
         undo: list[Undo] = [
-            # Both context managers of torch.autograd call it by this name.
-            wrap(torch, "set_anomaly_enabled", _never_on),
-            wrap(torch, "use_deterministic_algorithms", _never_on),
-            wrap(torch, "set_deterministic_debug_mode", _default_mode),
+            _anomaly_off(target.patches),
+            _deterministic_off(target.patches),
             *(wrap(kind, "__init__", _disabled) for kind in (profiler.emit_nvtx, profiler.emit_itt)),
             wrap(profiler.profile, "__enter__", _without_profiling),
             _launches_freely(),
@@ -64,21 +63,72 @@ class DebugModeOff(Knob):
         return together(undo)
 
 
-def _never_on(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def switched(*args: Any, **kwargs: Any) -> None:
-        kwargs.pop("mode", None)
-        original(False, *args[1:], **kwargs)
+class _HeldOff:
+    """A switch of torch that is held off. `wanted` is what the script has asked for: on or off, and how strictly."""
 
-    return switched
+    def __init__(self, read: Callable[[], tuple[bool, bool]], turn: Callable[[bool, bool], None]) -> None:
+        self.read, self.turn = read, turn
+        self.wanted = read()
+        if self.wanted[0]:
+            turn(False, self.wanted[1])
+
+    def put_back(self) -> None:
+        if self.read() != self.wanted:
+            self.turn(*self.wanted)
+
+    def around(self, original: Callable[..., None]) -> Callable[..., None]:
+        """A function of torch that turns it on or off."""
+
+        @functools.wraps(original)
+        def switched(*args: Any, **kwargs: Any) -> None:
+            original(*args, **kwargs)
+            self.wanted = self.read()
+            self.turn(False, self.wanted[1])
+
+        return switched
+
+    def around_context(self, original: Callable[..., None]) -> Callable[..., None]:
+        """It remembers what to go back to: not what it finds, but what it would find without this knob."""
+
+        @functools.wraps(original)
+        def built(context: Any, *args: Any, **kwargs: Any) -> None:
+            before = self.wanted
+            original(context, *args, **kwargs)
+            context.prev, context.prev_check_nan = before
+
+        return built
 
 
-def _default_mode(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def switched(*_: Any, **__: Any) -> None:
-        original("default")
+def _anomaly_off(patches: Patches) -> Undo:
+    import torch
+    from torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 
-    return switched
+    def read() -> tuple[bool, bool]:
+        return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+    held = _HeldOff(read, torch.set_anomaly_enabled)
+    # Both context managers of torch.autograd call the function by its name in torch.
+    switch = patches.wrap(torch, "set_anomaly_enabled", held.around)
+    contexts = [
+        patches.wrap(each, "__init__", held.around_context) for each in (detect_anomaly, set_detect_anomaly)
+    ]
+    return together([held.put_back, switch, *contexts])
+
+
+def _deterministic_off(patches: Patches) -> Undo:
+    import torch
+
+    use = torch.use_deterministic_algorithms
+
+    def read() -> tuple[bool, bool]:
+        return (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
+
+    held = _HeldOff(read, lambda mode, warn_only: use(mode, warn_only=warn_only))
+    names = "use_deterministic_algorithms", "set_deterministic_debug_mode"
+    return together([held.put_back, *(patches.wrap(torch, name, held.around) for name in names)])
 
 
 def _disabled(original: Callable[..., None]) -> Callable[..., None]:
@@ -105,6 +155,6 @@ def _without_profiling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _launches_freely() -> Undo:
-    """Read when CUDA starts, which is after this."""
+    """Read when CUDA starts, which is after this unless the script is running already."""
     before = os.environ.pop(_BLOCKING, None)
     return lambda: os.environ.update({_BLOCKING: before}) if before is not None else None

@@ -25,7 +25,7 @@ from hotlap.ports.target import Optimizer, Seam, Undo
 from hotlap.ports.values import Choice
 
 _FUSABLE = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
-_MOST_SAVED = 0.85  # of the optimizer's stage: Adam's loop over many small tensors, on a CPU
+_OF_FUSED = frozenset({"_need_device_dtype_check_for_fused"})  # a fused step sets it on its optimizer
 _WAYS = {"fused": (True, False), "foreach": (False, True), "off": (False, False)}
 
 
@@ -42,7 +42,7 @@ class FusedOptimizer(Knob):
         return ("fused", "foreach") if unfused else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.OPTIMIZER)
+        return summarise(timeline).share(Stage.OPTIMIZER)
 
     def numerics_at(self, target: Any, setting: Any) -> Numerics:
         return Numerics.ROUNDING if setting == "fused" else Numerics.BITWISE
@@ -83,6 +83,8 @@ class _Way:
         groups = self.optimizer.param_groups
         self.before = [(group.get("fused"), group.get("foreach")) for group in groups]
         self.hooks: list[Any] = []
+        self.looked, self.acts = False, True
+        self.own = set(vars(target.optimizer))
 
     @property
     def optimizer(self) -> Any:
@@ -109,20 +111,31 @@ class _Way:
             hook.remove()
         if self.hooks and self.optimizer is not None:
             self.hooks = []
+            self.set_back()
+
+    def set_back(self) -> None:
+        if self.acts:
+            self.acts = False
             for group, (fused, foreach) in zip(self.optimizer.param_groups, self._befores(), strict=True):
                 group.update(self._kept(group, fused, foreach))
-            self._place_counters(on_device=False)
+            self._place_counters(on_device=any(fused for fused, _ in self.before))
+            for name in _OF_FUSED - self.own:
+                vars(self.optimizer).pop(name, None)
 
     def look_at_gradients(self, optimizer: Any, *_: Any) -> None:
         """Once, at the first step: a fused step would end the script at a sparse gradient."""
-        self.hooks.pop().remove()
+        if self.looked:
+            return  # a hook cannot be taken away here: torch is going through them
+        self.looked = True
         gradients = [each.grad for group in optimizer.param_groups for each in group["params"]]
         if any(each is not None and each.is_sparse for each in gradients):
-            self.undo()
+            self.set_back()
             self.withdraw(FusedOptimizer.id, "it has sparse gradients, which a fused step does not take")
 
     def as_built(self, _: Any, state: dict[str, Any]) -> dict[str, Any]:
         """What is saved is what the script alone would save."""
+        if not self.acts:
+            return state
         for group, (fused, foreach) in zip(state["param_groups"], self._befores(), strict=True):
             group.update(self._kept(group, fused, foreach))
         if any(group.get("capturable") for group in state["param_groups"]):
@@ -132,6 +145,8 @@ class _Way:
         return {**state, "state": state["state"] | moved}
 
     def as_set(self, _: Any, state: dict[str, Any]) -> dict[str, Any]:
+        if not self.acts:
+            return state
         groups = [{**group, **self._kept(group, self.fused, self.foreach)} for group in state["param_groups"]]
         return {**state, "param_groups": groups}
 
@@ -147,8 +162,11 @@ class _Way:
 
     def _place_counters(self, *, on_device: bool) -> None:
         """A fused step counts its steps beside the parameters, the others count on the host."""
+        from torch.optim.optimizer import _get_scalar_dtype
+
+        scalar: Any = _get_scalar_dtype
         if any(group.get("capturable") for group in self.optimizer.param_groups):
             return
         for parameter, state in self.optimizer.state.items():
             if hasattr(state.get("step"), "to"):
-                state["step"] = state["step"].to(parameter.device if on_device else "cpu")
+                state["step"] = state["step"].to(parameter.device if on_device else "cpu", scalar(on_device))

@@ -26,6 +26,9 @@ from hotlap.ports.target import Model, Seam, Undo, together
 from hotlap.ports.values import Flag
 
 _LEAST_BLOCKS = 2
+_FLAGS = frozenset(
+    {"gradient_checkpointing", "_gradient_checkpointing_func", "_require_grads_hook", "_require_grads_hooks"}
+)  # that transformers sets on modules
 
 
 class GradCheckpointing(Knob):
@@ -34,6 +37,7 @@ class GradCheckpointing(Knob):
     seam = Seam.MODEL
     numerics = Numerics.BITWISE
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         """It saves memory, never time: nothing to try for speed alone."""
@@ -56,17 +60,41 @@ class GradCheckpointing(Knob):
 
 
 def _of_the_model(model: Any) -> Undo:
-    if getattr(model, "is_gradient_checkpointing", False):
+    if any(getattr(each, "gradient_checkpointing", False) for each in model.modules()):
         raise CannotActError("the script checkpoints it already")
-    model.gradient_checkpointing_enable()
+    before = [(weakref.ref(each), _flags(each)) for each in model.modules()]
+    had_hooks = hasattr(model, "_require_grads_hook")
+    _switch(model, "enable")
     held = weakref.ref(model)
 
     def undo() -> None:
         left = held()
-        if left is not None:
-            left.gradient_checkpointing_disable()
+        if left is None:
+            return
+        _switch(left, "disable")
+        if not had_hooks and hasattr(left, "_require_grads_hook"):
+            left.disable_input_require_grads()  # on the embeddings: transformers leaves them there
+        for module, flags in before:
+            _put_back(module(), flags)
 
     return undo
+
+
+def _switch(model: Any, how: str) -> None:
+    """By the name that newer versions of transformers have for it, where there is one."""
+    newer = getattr(model, f"activation_checkpointing_{how}", None)
+    (newer or getattr(model, f"gradient_checkpointing_{how}"))()
+
+
+def _flags(module: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if name in _FLAGS}
+
+
+def _put_back(module: Any, flags: dict[str, Any]) -> None:
+    if module is not None:
+        for name in _FLAGS - flags.keys():
+            vars(module).pop(name, None)
+        vars(module).update(flags)
 
 
 def _blocks(module: Any) -> list[Any]:

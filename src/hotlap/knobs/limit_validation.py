@@ -35,4 +35,4 @@ class LimitValidation(TrainerKnob):
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[float, ...]:
         seen = any(each.stage is self.stage and each.count for each in timeline.cadences)
-        return (0.25,) if seen else ()
+        return (0.25,) if seen and self.has_trainer(timeline) else ()

@@ -9,15 +9,17 @@ When it helps
     The step waits for data, and it is not clear how many workers suit; or batches are large, so that handing them over
     costs more than fetching them.
 What it costs
-    Memory for the batches under way, at most a quarter of what is free. A dataset that the script changes in the
-    middle of an epoch is not seen by worker processes before the next one.
+    Memory for the batches under way, at most a quarter of what is free. Where the script changes its dataset in the
+    middle of an epoch, the training process fetches from there on.
 Numerics
-    None: it acts only on a map-style dataset whose items and collate draw nothing and came out the same, bit for bit,
-    in two processes with different seeds.
+    None: it acts only on a map-style dataset whose items, collate function and sampler were seen to draw and keep
+    nothing, and came out the same, bit for bit, in two processes with different seeds. Where not all items could be
+    looked at, or not all that they depend on, the class is audited: a batch is made again at random moments.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -73,11 +75,16 @@ class Loader(Knob):
         def take(loader: Any) -> None:
             from hotlap.data.loader_takeover import take_over
 
-            undos.append(take_over(loader))
+            seen = target.context.get("seen")
+            volatile = seen().volatile if seen is not None else ()
+            undos.append(take_over(loader, volatile, partial(target.lower, self.id)))
 
         target.after.append(take)
         undos.append(lambda: target.after.remove(take) if take in target.after else None)
         return lambda: together(undos)()
+
+    def numerics_at(self, target: Target, setting: bool) -> Numerics:
+        return Numerics.AUDITED if setting and target.unproved() else Numerics.BITWISE
 
 
 def _hindrance(target: Target) -> str:
@@ -86,10 +93,11 @@ def _hindrance(target: Target) -> str:
         return "its dataset is a stream: which samples come depends on the number of workers"
     if not arguments.get("in_order", True):
         return "the script takes batches out of order (in_order=False)"
-    if target.draws():
-        return "its items draw random numbers, or it could not be shown that they do not"
-    if target.lazy():
-        return "its sampler draws random numbers while it is iterated"
+    if reason := target.draws() or target.lazy():
+        return reason
+    seen = target.context.get("seen")
+    if seen is not None and seen().twice:
+        return "its batches hold the same memory twice, which the loop may write to"
     return ""
 
 

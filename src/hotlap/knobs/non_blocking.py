@@ -1,8 +1,8 @@
-"""Copy batches to the GPU while the host goes on.
+"""Copy batches to the device while the host goes on.
 
 What it does
-    Makes `tensor.to(device)` and `tensor.cuda()` copy with `non_blocking=True` where the tensor lies in pinned memory
-    and the script does not say otherwise. All other copies stay as they are.
+    Makes `tensor.to(device)` and `tensor.cuda()` (or `.xpu()`) copy with `non_blocking=True` where the tensor lies in
+    pinned memory and the script does not say otherwise. All other copies stay as they are.
 When it helps
     `transfer` is exposed, and batches come from pinned memory (see `pin-memory`).
 What it costs
@@ -26,6 +26,8 @@ from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Process, Seam, Undo
 from hotlap.ports.values import Flag
 
+_ON_HOST = ("cpu", "meta")
+
 
 class NonBlocking(Knob):
     id = "non-blocking"
@@ -36,7 +38,7 @@ class NonBlocking(Knob):
     live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
-        return (True,) if host.gpus and timeline.loaders else ()
+        return (True,) if (host.gpus or timeline.on_accelerator) and timeline.loaders else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         return summarise(timeline).share(Stage.TRANSFER) if self.settings(host, timeline) else 0.0
@@ -44,11 +46,15 @@ class NonBlocking(Knob):
     def apply(self, target: Process, setting: bool) -> Undo:
         import torch
 
+        from hotlap.probe.accelerator import accelerator
+
         if not setting:
             raise CannotActError("a copy that the script asked to be asynchronous is left so")
-        if not torch.cuda.is_available():
-            raise CannotActError("this host has no CUDA device that batches are copied to")
-        undos = [target.patches.wrap(torch.Tensor, name, around(name)) for name in ("to", "cuda")]
+        device = accelerator()
+        if device is None:
+            raise CannotActError("torch sees no device here that batches are copied to")
+        names = [name for name in dict.fromkeys(("to", "cuda", device.kind)) if hasattr(torch.Tensor, name)]
+        undos = [target.patches.wrap(torch.Tensor, name, around(name)) for name in names]
 
         def undo() -> None:
             for each in undos:
@@ -58,7 +64,7 @@ class NonBlocking(Knob):
 
 
 def around(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A wrapper of `Tensor.to` or `Tensor.cuda`."""
+    """A wrapper of `Tensor.to`, `Tensor.cuda` or the like."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         import torch
@@ -70,7 +76,7 @@ def around(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             # Models cast in many places of their forward: those calls should cost next to nothing.
             if is_compiling() or (args and type(args[0]) is dtype):
                 return original(self, *args, **kwargs)
-            if to_cuda(self, name, args, kwargs):
+            if goes_to_device(self, name, args, kwargs):
                 kwargs["non_blocking"] = True
             return original(self, *args, **kwargs)
 
@@ -79,21 +85,21 @@ def around(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return wrap
 
 
-def to_cuda(tensor: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether this is a copy from pinned memory to CUDA that the script leaves to block."""
+def goes_to_device(tensor: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether this is a copy from pinned memory to a device that the script leaves to block."""
     if tensor.device.type != "cpu" or "non_blocking" in kwargs or any(isinstance(a, bool) for a in args):
         return False
-    if name == "to" and not _names_cuda(args[0] if args else kwargs.get("device", kwargs.get("other"))):
+    if name == "to" and not _names_device(args[0] if args else kwargs.get("device", kwargs.get("other"))):
         return False
     return bool(tensor.is_pinned())
 
 
-def _names_cuda(where: Any) -> bool:
+def _names_device(where: Any) -> bool:
     import torch
 
     if isinstance(where, torch.Tensor):
         where = where.device
     if isinstance(where, torch.device):
-        return where.type == "cuda"
+        return where.type not in _ON_HOST
     # A number alone is a device of the current accelerator.
-    return isinstance(where, int) or (isinstance(where, str) and where.startswith("cuda"))
+    return isinstance(where, int) or (isinstance(where, str) and not where.startswith(_ON_HOST))

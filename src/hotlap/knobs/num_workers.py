@@ -11,17 +11,20 @@ What it costs
     Memory for each process, and cores that the training itself may want. An IterableDataset that does not ask which
     worker it is in would give every item once for each worker: it is left alone.
 Numerics
-    None where items are the same each time: the same batches in the same order, and the same random numbers for the
-    model. Where a sample shows that items draw random numbers, or the sampler draws while it is iterated, the numbers
-    fall differently: statistical. So it is for an IterableDataset, whose order changes.
+    None where items, collate function and sampler draw nothing, keep nothing and give none of the dataset's memory
+    away: the same batches in the same order, and the same random numbers for the model. As many batches as fit into
+    a second are made twice in a process of their own to find that out; where not all could be, or not everything that
+    items depend on could be walked, the class is audited. Else the numbers fall differently: statistical. So it is for
+    an IterableDataset, whose order changes. While it trains, what items depend on is compared before each batch, and
+    at random moments a batch is made again in the training process: where the script changes its dataset in the middle
+    of an epoch, or a batch differs, it goes on without workers.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 
-from hotlap.cost.pipeline import Setting, best_workers, predict
-from hotlap.cost.reading import cores_for, load_of, setting_of, training_loader
+from hotlap.cost.reading import load_of, prefetch_of, training_loader
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
@@ -53,33 +56,27 @@ class NumWorkers(Knob):
     promise = (2.0, 4.0)
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:
-        """What the loader model thinks best, half of it, all cores, and none; as /dev/shm allows."""
+        """All cores, half of them and none; more where items wait; as /dev/shm allows."""
         found, load = training_loader(timeline), load_of(timeline, summarise(timeline), host)
         if found is None or load is None or found[1].iterable:
             return ()
         loader = found[1]
         if host.system == "Windows":  # processes are spawned with a copy of everything: seldom worth it
             return (0,) if loader.num_workers else ()
-        waits = load.work.wait_s > _WAITING * load.work.seconds
-        most = _fit_shm(host, loader.batch_bytes, setting_of(loader).prefetch)
-        most = min(most, host.cores * (_PER_WAITING_CORE if waits else 1))
-        best = best_workers(load, setting_of(loader), range(most + 1), cores_for(timeline, host))
-        wanted = {0, best, best // 2, min(host.cores, most)} - {loader.num_workers}
-        return tuple(sorted(wanted))
+        most = _fit_shm(host, loader.batch_bytes, prefetch_of(loader))
+        wanted = [host.cores, host.cores // 2]
+        if load.work.wait_s > _WAITING * load.work.seconds:
+            wanted += [host.cores * _PER_WAITING_CORE, host.cores * _PER_WAITING_CORE // 2]
+        fitting = {min(each, most) for each in wanted} | {0}
+        return tuple(sorted(fitting - {loader.num_workers}, reverse=True))
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        """The best setting's prediction at its brightest, and never more than the exposed time of data."""
-        summary = summarise(timeline)
-        found, load = training_loader(timeline), load_of(timeline, summary, host)
-        if found is None or load is None:
+        """The exposed time of data; all of the step where workers outnumber the cores that training wants too."""
+        found = training_loader(timeline)
+        if found is None or not self.settings(host, timeline):
             return 0.0
-        now, cores = setting_of(found[1]), cores_for(timeline, host)
-        candidates = [Setting(workers, now.prefetch) for workers in self.settings(host, timeline)]
-        highs = [predict(load, now, then, cores).interval.high for then in candidates]
-        gain = max(highs, default=0.0)
-        # Fewer workers also give cores back to the training: then more than the waiting can go.
-        most = 1.0 if now.workers > host.cores else summary.share(Stage.DATA)
-        return max(0.0, min(most, 1.0 - 1.0 / (1.0 + max(0.0, gain))))
+        crowded = found[1].num_workers > host.cores
+        return 1.0 if crowded else summarise(timeline).share(Stage.DATA)
 
     def apply(self, target: Loader, setting: int) -> Undo:
         if setting == target.arguments["num_workers"]:
@@ -102,11 +99,14 @@ class NumWorkers(Knob):
         return target.change(num_workers=setting)
 
     def numerics_at(self, target: Loader, setting: int) -> Numerics:
-        if setting == target.arguments["num_workers"]:
+        now = target.arguments
+        if setting == now["num_workers"]:
             return Numerics.BITWISE
-        if target.iterable or target.draws() or target.lazy():
+        # Workers that persist draw one seed for all epochs, and without them there is one for each.
+        reseeded = now["persistent_workers"] and not setting
+        if target.iterable or reseeded or not now.get("in_order", True) or target.draws() or target.lazy():
             return Numerics.STATISTICAL
-        return Numerics.BITWISE
+        return Numerics.AUDITED if target.unproved() else Numerics.BITWISE
 
 
 def _fit_shm(host: Host, batch_bytes: int | None, prefetch: int) -> int:

@@ -34,7 +34,7 @@ class PinMemory(Knob):
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         found = training_loader(timeline)
-        if not host.gpus or found is None or found[1].pin_memory:
+        if not (host.gpus or timeline.on_accelerator) or found is None or found[1].pin_memory:
             return ()
         return (True,)
 

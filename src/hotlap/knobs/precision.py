@@ -27,9 +27,9 @@ from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Model, Seam, Undo, together
+from hotlap.ports.unseen import unseen
 from hotlap.ports.values import Choice
 
-_MOST_SAVED = 0.75  # of forward and backward: tensor cores and AMX multiply four times as fast and more
 _SPELLINGS = {"fp32": "32", "bf16": "bf16-mixed", "fp16": "16-mixed", "16": "16-mixed"}
 _SHARDED = frozenset({"FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"})
 
@@ -45,19 +45,19 @@ class Precision(Knob):
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[str, ...]:
         """What the hardware has units for; `32` where a script autocasts without them."""
-        has = _gpu_has(host) if timeline.on_cuda else _cpu_has(host)
+        has = _gpu_has(host) if timeline.on_accelerator else _cpu_has(host)
         if timeline.runtime.autocast:
             return () if has else ("32",)
         return has
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+        return summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def apply(self, target: Model, setting: str) -> Undo:
         import torch
 
         device = next(target.module.parameters()).device.type
-        autocasts = torch.is_autocast_enabled(device)
+        autocasts = target.autocasts or torch.is_autocast_enabled(device)
         if setting == "32":
             if not autocasts:
                 raise CannotActError("it computes in 32 bits already, as far as can be seen from outside")
@@ -130,6 +130,7 @@ class _OwnAutocast:
     def __init__(self) -> None:
         self.known = self.found = False
 
+    @unseen
     def watched(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         import torch
 

@@ -7,12 +7,13 @@ When it helps
 What it costs
     Memory in /dev/shm: batch size times workers times the factor.
 Numerics
-    None. A sampler that draws from the global random numbers while it is iterated draws earlier: statistical.
+    None. A sampler that draws random numbers or changes something of its own while it is iterated does so earlier:
+    statistical.
 """
 
 from __future__ import annotations
 
-from hotlap.cost.reading import setting_of, training_loader
+from hotlap.cost.reading import prefetch_of, training_loader
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
@@ -36,12 +37,12 @@ class PrefetchFactor(Knob):
         found = training_loader(timeline)
         if found is None or not found[1].num_workers:
             return ()
-        now, size = setting_of(found[1]), found[1].batch_bytes or 0
+        loader, size = found[1], found[1].batch_bytes or 0
         room = host.shm_free_bytes
         return tuple(
             factor
             for factor in _CANDIDATES
-            if factor > now.prefetch and (room is None or factor * now.workers * size <= room)
+            if factor > prefetch_of(loader) and (room is None or factor * loader.num_workers * size <= room)
         )
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
@@ -57,5 +58,4 @@ class PrefetchFactor(Knob):
         return target.change(prefetch_factor=setting)
 
     def numerics_at(self, target: Loader, setting: int) -> Numerics:
-        ahead = target.arguments["num_workers"] and target.lazy()
-        return Numerics.STATISTICAL if ahead else Numerics.BITWISE
+        return Numerics.STATISTICAL if target.arguments["num_workers"] and target.lazy() else Numerics.BITWISE

@@ -25,7 +25,6 @@ from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Model, Seam, Undo
 from hotlap.ports.values import Flag
 
-_MOST_SAVED = 0.5  # of forward and backward
 _SDPA = "sdpa"
 _DROPOUTS = ("attn_pdrop", "attention_dropout", "attention_probs_dropout_prob")
 
@@ -36,6 +35,7 @@ class Sdpa(Knob):
     seam = Seam.MODEL
     numerics = Numerics.ROUNDING
     values = Flag()
+    live = True
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         """Where attention was seen to be computed by hand: a softmax among the operators, and no fused attention."""
@@ -45,7 +45,7 @@ class Sdpa(Knob):
         return (True,) if softmax and not any("attention" in name for name in names) else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+        return summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def numerics_at(self, target: Any, setting: Any) -> Numerics:
         models = [each for each in target.module.modules() if hasattr(each, "set_attn_implementation")]
@@ -63,6 +63,7 @@ class Sdpa(Knob):
             raise CannotActError(f"its attention is {wanted} already")
         if getattr(model.config, "output_attentions", False) and setting:
             raise CannotActError("the script asks for attention weights, which only eager attention returns")
+        parts = _attention_of_parts(model)
         model.set_attn_implementation(wanted)
         if model.config._attn_implementation != wanted:
             raise CannotActError(f"{type(model).__name__} has one attention only, {before}")
@@ -72,8 +73,17 @@ class Sdpa(Knob):
             left = held()
             if left is not None:
                 left.set_attn_implementation(before)
+                for config, own in parts:
+                    config._attn_implementation = own
 
         return undo
+
+
+def _attention_of_parts(model: Any) -> list[tuple[Any, Any]]:
+    """Configurations of a model's parts, outer ones first, with the attention of each: they need not be alike."""
+    configs = [each.config for each in model.modules() if hasattr(each, "config")]
+    once = {id(each): each for each in configs if hasattr(each, "_attn_implementation")}
+    return [(each, each._attn_implementation) for each in once.values()]
 
 
 def _reason(module: Any) -> str:

@@ -26,8 +26,6 @@ from hotlap.ports.knob import Knob, Numerics
 from hotlap.ports.target import Process, Seam, Undo, together
 from hotlap.ports.values import Flag
 
-_MOST_SAVED = 0.15  # of the optimizer's stage, which zero_grad is part of
-
 
 class SetToNone(Knob):
     id = "set-to-none"
@@ -42,7 +40,7 @@ class SetToNone(Knob):
         return ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.OPTIMIZER)
+        return summarise(timeline).share(Stage.OPTIMIZER)
 
     def apply(self, target: Process, setting: bool) -> Undo:
         import torch
@@ -51,7 +49,8 @@ class SetToNone(Knob):
         if not setting:
             return lambda: None
         owed = _Owed()
-        undo: list[Undo] = [
+        undo: list[Undo] = [owed.settle]
+        undo += [
             target.patches.wrap(owner, "zero_grad", owed.around)
             for owner in (torch.optim.Optimizer, torch.nn.Module)
         ]
@@ -79,12 +78,21 @@ class _Owed:
         return zero_grad
 
     def pay(self, optimizer: Any, *_: Any) -> None:
-        import torch
-
         if self.parameters:
-            for each in _parameters(optimizer):
-                if each.grad is None and each in self.parameters:
-                    each.grad = torch.zeros_like(each)
+            _fill([each for each in _parameters(optimizer) if each in self.parameters])
+
+    def settle(self) -> None:
+        """Gradients as the script's own `zero_grad` would have left them."""
+        _fill(list(self.parameters.keys()))
+        self.parameters.clear()
+
+
+def _fill(parameters: list[Any]) -> None:
+    import torch
+
+    for each in parameters:
+        if each.grad is None:
+            each.grad = torch.zeros_like(each)
 
 
 def _parameters(owner: Any) -> list[Any]:

@@ -20,8 +20,6 @@ from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Process, Seam, Undo
 from hotlap.ports.values import Flag
 
-_MOST_SAVED = 0.6  # of forward and backward
-
 
 class Tf32(Knob):
     id = "tf32"
@@ -36,14 +34,17 @@ class Tf32(Knob):
         return (True,) if has and not timeline.runtime.tf32 else ()
 
     def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return _MOST_SAVED * summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
+        return summarise(timeline).share(Stage.FORWARD, Stage.BACKWARD)
 
     def apply(self, target: Process, setting: bool) -> Undo:
         import torch
 
         if not torch.cuda.is_available():
             raise CannotActError("torch sees no CUDA device here")
-        before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        try:
+            before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        except RuntimeError as mixed:  # torch refuses to answer for switches that differ from each other
+            raise CannotActError("the script sets fp32_precision of single backends itself") from mixed
         torch.set_float32_matmul_precision("high" if setting else "highest")
         torch.backends.cudnn.allow_tf32 = setting
 

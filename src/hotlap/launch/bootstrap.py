@@ -13,8 +13,24 @@ from typing import Any
 
 from hotlap import integrations
 from hotlap.discover import units
-from hotlap.launch.doorman import Doorman
-from hotlap.launch.environment import FOLDER, IMPORTS, ORIGIN, PHASES, PLAN, TAPS, WATCH, WITNESS
+from hotlap.errors import visible
+from hotlap.facts import private
+from hotlap.facts.job import masked
+from hotlap.facts.rewrite import Rewriting, is_rewrite
+from hotlap.launch.environment import (
+    EXPERIMENTS,
+    FOLDER,
+    IMPORTS,
+    ORIGIN,
+    PHASES,
+    PLAN,
+    PUT,
+    REFERENCE,
+    TAPS,
+    WATCH,
+    WITNESS,
+)
+from hotlap.launch.import_hook import Doorman
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
@@ -27,11 +43,13 @@ def attach_when_torch_comes() -> None:
     folder, origin = Path(os.environ[FOLDER]), int(os.environ[ORIGIN])
     if not folder.is_dir():
         return  # a process that outlived its run
-    _report(folder, torch=False)
+    note_process(folder, torch=False)
     if os.environ.get(IMPORTS):
         from hotlap.launch.imports import ImportRegister
 
         ImportRegister(Path(os.environ.pop(IMPORTS))).install()
+    if os.environ.get(PLAN):
+        boundary.attempt(_install_rewrites, Path(os.environ[PLAN]))
     arrival = _Arrival(folder, origin)
     doorman = Doorman()
     doorman.expect("torch", arrival.torch_came)
@@ -52,18 +70,19 @@ class _Arrival:
         self._session: Any = None
         self._fitter: Any = None
         self._torch_is_here = False
+        self._home = os.getcwd()  # noqa: PTH109  # the script may leave it
         self._early: list[tuple[Integration, ModuleType]] = []  # a progress bar, say, imported ahead of torch
 
     def torch_came(self, _: ModuleType) -> None:
         if os.environ.get(PLAN):
             self._fitter = boundary.attempt(_fit_plan, Path(os.environ[PLAN]), self._folder)
             if self._fitter is None:
-                print(f"hotlap: the plan is not applied: {boundary.faults[-1]}", file=sys.stderr)
+                print(f"hotlap: the plan is not applied: {visible(boundary.faults[-1])}", file=sys.stderr)
         if os.environ.get(TAPS) != "off":
             from hotlap.probe.attach import attach
 
             phases = [name for name in os.environ.get(PHASES, "").split(",") if name]
-            self._session = attach(self._folder, self._origin, phases)
+            self._session = attach(self._folder, self._origin, phases, self._experiments())
         if os.environ.get(WATCH):
             boundary.attempt(_watch, self._folder, os.environ[WATCH])
         if os.environ.get(WITNESS):
@@ -71,7 +90,15 @@ class _Arrival:
         self._torch_is_here = True
         for framework, early in self._early:
             self.framework_came(framework, early)
-        _report(self._folder, torch=True)
+        note_process(self._folder, torch=True)
+
+    def _experiments(self) -> Any:
+        if not os.environ.get(EXPERIMENTS):
+            return None
+        from hotlap.launch.experimenting import Experiments
+
+        base = self._fitter.settings if self._fitter is not None else {}
+        return functools.partial(Experiments, base=base, home=self._home)
 
     def compiler_came(self, module: ModuleType) -> None:
         if self._session is not None:
@@ -93,6 +120,16 @@ class _Arrival:
             boundary.attempt(framework.attach, module, self._session)
 
 
+def _install_rewrites(path: Path) -> None:
+    """Before any of the user's modules is loaded; a plan without rewrites costs the reading of its file."""
+    passed = json.loads(path.read_text(encoding="utf-8"))
+    wanted = {key: value for key, value in passed["settings"].items() if is_rewrite(key)}
+    if wanted:
+        from hotlap.rewriting import hook
+
+        hook.install([Rewriting.of(*each) for each in wanted.items()], passed["home"])
+
+
 def _fit_plan(path: Path, folder: Path) -> Any:
     from hotlap.launch.fitting import fit
 
@@ -105,13 +142,17 @@ def _watch(folder: Path, module: str) -> None:
 
 def _bear_witness(folder: Path, wanted: str) -> None:
     from hotlap.probe import witness
+    from hotlap.probe.reference import Reference
     from hotlap.seams.patches import Patches
 
-    steps, seed, samples = map(int, wanted.split(":"))
-    witness.install(folder, witness.Wanted(steps, seed, samples), Patches().wrap)
+    asked = os.environ.get(REFERENCE, "")
+    path = Path(f"{asked.removeprefix(PUT)}.{os.environ.get('RANK', '0')}")
+    reference = Reference(path, puts=asked.startswith(PUT)) if asked else None
+    witness.install(folder, witness.Wanted(*map(int, wanted.split(":"))), Patches().wrap, reference)
 
 
-def _report(folder: Path, *, torch: bool) -> None:
-    line = json.dumps({"pid": os.getpid(), "argv": sys.argv, "torch": torch})
-    with (folder / SEEN).open("a", encoding="utf-8") as file:
+def note_process(folder: Path, *, torch: bool) -> None:
+    """That this process was reached: a run without a training step says how far it came."""
+    line = json.dumps({"pid": os.getpid(), "argv": masked(sys.argv), "torch": torch})
+    with open(folder / SEEN, "a", encoding="utf-8", opener=private.opener) as file:
         file.write(line + "\n")

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from hotlap.errors import UsageError
-from hotlap.facts.job import Job
+from hotlap.facts.job import Job, masked
+from hotlap.host.interpreter import is_python, job_python
 
 _ISOLATING = "IES"  # flags of python that hide PYTHONPATH or sitecustomize
 _FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _ENDS_FLAGS = "cm"  # what follows is the program's own
 _TAKES_REST = "WX"  # the rest of the word is the flag's value
-_PYTHON = re.compile(r"python[\d.]*w?(\.exe)?")
 
 
 def to_job(words: Sequence[str], name: str | None = None, command: str = "profile") -> Job:
-    """The job that the words mean; a script or module runs with this Python. `command` is for the remedies."""
+    """The job that the words mean; a script or module runs with `job_python()`. `command` is for the remedies."""
     typed = f"hotlap {command}"
     if not words:
         raise UsageError("there is no command to run.", f"{typed} train.py --epochs 1")
@@ -32,9 +30,9 @@ def to_job(words: Sequence[str], name: str | None = None, command: str = "profil
     elif words[0] == "-m":
         if len(words) < 2:
             raise UsageError("-m needs the name of a module.", f"{typed} -m package.train --epochs 1")
-        argv = (sys.executable, *words)
+        argv = (job_python(), *words)
     else:
-        argv = (sys.executable, _script(words[0], typed), *words[1:])
+        argv = (job_python(), _script(words[0], typed), *words[1:])
     _refuse_isolated(argv)
     return Job(argv=argv, cwd=str(Path.cwd()), name=name or _name_of(argv))
 
@@ -45,10 +43,12 @@ def _script(word: str, typed: str) -> str:
         return word
     if path.is_dir() and (path / "__main__.py").is_file():
         return word
-    launcher = f"put a launcher after --: {typed} -- {word} ..."
+    launcher = f"put a launcher after --: {typed} -- {masked([word])[0]} ..."
     if path.exists():
         raise UsageError(f"'{word}' is not a Python script.", launcher)
-    raise UsageError(f"there is no script '{word}'.", _nearest(path) if path.suffix == ".py" else launcher)
+    raise UsageError(
+        f"there is no script '{masked([word])[0]}'.", _nearest(path) if path.suffix == ".py" else launcher
+    )
 
 
 def _nearest(missing: Path) -> str:
@@ -86,10 +86,6 @@ def _refuse_isolated(argv: Sequence[str]) -> None:
                     f"python -{hidden} ignores the environment that hotlap attaches by.",
                     f"leave -{hidden} away",
                 )
-
-
-def is_python(word: str) -> bool:
-    return _PYTHON.fullmatch(Path(word).name) is not None
 
 
 def script_of(argv: Sequence[str]) -> str:

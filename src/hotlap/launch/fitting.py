@@ -13,16 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hotlap.facts import codec
-from hotlap.facts.blocks import Schedule
-from hotlap.launch.counter import StepCounter
-from hotlap.launch.environment import ORIGIN
+from hotlap.errors import visible
+from hotlap.launch.environment import StepCounter
+from hotlap.plan.catalogue import some_knobs
+from hotlap.plan.record import Fitted, Record, StepDown, told, write_record
 from hotlap.probe import boundary
 from hotlap.probe.control import WindowDone
-from hotlap.seams.catalogue import some_knobs
+from hotlap.sameness import breach
 from hotlap.seams.fitter import Fitter
-from hotlap.seams.record import Fitted, Record, StepDown, write_record
-from hotlap.seams.telling import told
 
 _ASKED_STEPS = 2
 """Where knobs are only asked, the script is ended after these: what comes with the second step has come by then."""
@@ -33,8 +31,6 @@ def fit(path: Path, folder: Path) -> Fitter:
     from hotlap.seams import installed, memory_ladder
 
     passed = json.loads(path.read_text(encoding="utf-8"))
-    if "schedule" in passed:
-        return _fit_in_turn(passed, folder)
     fitter = Fitter(
         passed["settings"],
         some_knobs(passed["settings"]),
@@ -45,23 +41,11 @@ def fit(path: Path, folder: Path) -> Fitter:
         fitter.record(
             Fitted(key, fitter.settings[key], acts=False, reason="the script's Python has no such knob")
         )
+    breach.report_to(folder)
     fitting = _Fitting(fitter, folder)
     installed.install(fitter)
     boundary.attempt(memory_ladder.install, fitter)
     boundary.attempt(fitting.listen)
-    return fitter
-
-
-def _fit_in_turn(passed: dict[str, Any], folder: Path) -> Fitter:
-    """Several plans within this process, each for some blocks of steps."""
-    from hotlap.seams import installed
-    from hotlap.seams.live import LiveFitter, Turns
-
-    schedule: Schedule = codec.from_plain(Schedule, passed["schedule"])
-    named = {key for plan in schedule.plans for key in plan}
-    fitter = LiveFitter(schedule, some_knobs(named), passed["options"])
-    installed.install(fitter)
-    boundary.attempt(Turns(fitter, schedule, folder, int(os.environ[ORIGIN])).listen)
     return fitter
 
 
@@ -82,6 +66,7 @@ class _Fitting:
         self._counter = StepCounter(folder)
         self._told = False
         self._trained = False
+        self._strict = bool(fitter.options.get(breach.STRICT))
 
     def listen(self) -> None:
         import torch
@@ -103,6 +88,8 @@ class _Fitting:
         if not self._told:
             self._told = True
             boundary.attempt(self._tell)
+        if self._strict and breach.declared():
+            raise WindowDone(breach.EXIT_CODE)
         if self._fitter.asking and steps and steps >= _ASKED_STEPS:
             raise WindowDone(0)
 
@@ -117,7 +104,8 @@ class _Fitting:
     def _changed(self, news: Fitted | StepDown) -> None:
         if self._trained or isinstance(news, StepDown):
             self._write()
-        if isinstance(news, StepDown) and _rank() == 0:
+        lowered = isinstance(news, Fitted) and news.acts and bool(news.reason) and self._told
+        if (lowered or isinstance(news, StepDown)) and _rank() == 0:
             _say(told([news]))
 
     def _write(self) -> None:
@@ -159,4 +147,4 @@ def _rank() -> int:
 
 def _say(lines: Iterable[str]) -> None:
     for line in lines:
-        print(line, file=sys.stderr, flush=True)
+        print(visible(line), file=sys.stderr, flush=True)

@@ -10,12 +10,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from hotlap.launch.pauses import note_pause
-from hotlap.launch.tree import ProcessTree
+from hotlap.facts import private
+from hotlap.host.vitals import ProcessTree
+from hotlap.probe import marks
+from hotlap.probe.sampler import LINE_BITS
 
 _RELEASE_ALL = (
     'all=; while read -r pid; do all="$all $pid"; done; for pid in $all; do kill -CONT "$pid"; done'
@@ -158,3 +165,112 @@ def _woken_on(pid: int, core: int | None) -> Iterator[None]:
         if free:
             with suppress(OSError):
                 os.sched_setaffinity(pid, allowed)
+
+
+# Several jobs at once, of which one runs at a time: whose turn it is, the others are held.
+
+
+class Turns:
+    """As a context manager: when it ends, in whatever way, all jobs go on."""
+
+    def __init__(self) -> None:
+        self._holds: dict[int, Hold] = {}
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        self._guard = Guard()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.all_go_on()
+        finally:
+            self._guard.close()
+
+    def enter(self, pid: int, folder: Path, origin: int) -> Hold:
+        """A job that was started, and runs; its probe writes to `folder` times since `origin`."""
+        self._holds[pid] = Hold(pid, folder, origin, self._guard)
+        return self._holds[pid]
+
+    def leave(self, pid: int) -> None:
+        """A job that has ended."""
+        self._holds.pop(pid, None)
+
+    def give(self, pid: int) -> None:
+        """From now on this one runs alone, beginning on the core on which the one before it ran."""
+        self.rest()
+        before = self._holds.get(self._last)
+        self._holds[pid].release(before.core if before else None)
+        self._last = pid
+
+    def rest(self) -> None:
+        """Nobody runs. What must be done between two turns is done now, and takes no core from anybody."""
+        for hold in self._holds.values():
+            hold.hold()
+
+    def all_go_on(self) -> None:
+        for hold in self._holds.values():
+            hold.release()
+
+
+# The pauses in which a job was held, and its clock without them: a held job's timeline looks as if it never was.
+#
+# All processes of a machine read one monotonic clock, so whoever holds the job writes down when, beside what
+# its probe writes: two numbers for each pause, nanoseconds since the run's origin, as the marks have them.
+
+
+NAME = "pauses"
+_TIMES = frozenset({*range(marks.VALUE_FROM), marks.EVAL_ON, marks.TRAIN_ON}) | marks.DEVICE_TIMES
+
+
+def note_pause(folder: Path, start: int, end: int) -> None:
+    """At once, before any mark after the pause is read."""
+    with open(folder / NAME, "ab", opener=private.opener) as file:
+        file.write(array("q", (start, end)).tobytes())
+
+
+def read_clock(folder: Path) -> Clock:
+    """The clock of the job whose probe writes to this folder; of a job that was never held, the time itself."""
+    path = folder / NAME
+    if not path.is_file():
+        return ALWAYS
+    content = path.read_bytes()
+    values = array("q", content[: len(content) // 16 * 16])
+    return Clock(list(zip(values[::2], values[1::2], strict=True)))
+
+
+class Clock:
+    """Stands still in the pauses, which are in order and do not meet."""
+
+    def __init__(self, pauses: Sequence[tuple[int, int]]) -> None:
+        self._starts = [start for start, _ in pauses]
+        self._ends = [end for _, end in pauses]
+        self._held = [0, *accumulate(end - start for start, end in pauses)]
+
+    def at(self, t: int) -> int:
+        """What it shows at a moment."""
+        index = bisect_right(self._starts, t)
+        if index and t < self._ends[index - 1]:
+            return self._starts[index - 1] - self._held[index - 1]
+        return t - self._held[index]
+
+    def marks(self, raw: array[int]) -> array[int]:
+        """As the ring writes them: `value << 8 | code`, of which not every value is a time."""
+        if not self._starts:
+            return raw
+        return array(
+            "q", (self.at(each >> 8) << 8 | each & 255 if each & 255 in _TIMES else each for each in raw)
+        )
+
+    def samples(self, raw: array[int]) -> array[int]:
+        """As the sampler writes them: microseconds beside the number of a line."""
+        if not self._starts:
+            return raw
+        line = (1 << LINE_BITS) - 1
+        moved = (self.at((each >> LINE_BITS) * 1000) // 1000 << LINE_BITS | each & line for each in raw)
+        return array("q", moved)
+
+
+ALWAYS = Clock(())

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
+from hotlap.facts import private
+
 _HOTLAP = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 _PATHS = sysconfig.get_paths()
 _STANDARD = tuple(f"{_PATHS[key]}{os.sep}" for key in ("stdlib", "platstdlib"))
@@ -59,7 +61,7 @@ class ImportRegister(MetaPathFinder):
         """What the process has imported by now; a forked child leaves it to its parent."""
         if os.getpid() == self._pid:
             draft = self._path.with_name(f".{self._path.name}.{self._pid}")
-            draft.write_text(json.dumps(importable(self._names, self._changes)), encoding="utf-8")
+            private.write(draft, json.dumps(importable(self._names, self._changes)).encode())
             draft.replace(self._path)
 
     def _noticing(self, original: Callable[..., None]) -> Callable[..., None]:

@@ -9,19 +9,17 @@ from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 
-from hotlap.launch.looks import LookRecord
-from hotlap.launch.pauses import Clock, read_clock
-from hotlap.launch.vitals import Vitals
+from hotlap.host.looks import LookRecord
+from hotlap.host.vitals import Vitals
+from hotlap.launch.holding import Clock, read_clock
 from hotlap.probe import control, marks
 from hotlap.probe.marks import Kind
-from hotlap.stats.quantile import median
+from hotlap.stats.robust import median
 
 _LOOK_EVERY_S = 0.5
 _OFTEN, _OFTEN_S = 200, 0.2  # looks at first: a window of two seconds must be seen more than a few times
 _LEAD_S = 1.5  # seconds that a word to stop needs to reach every rank
 _RECENT = 20  # steps that say how long the next ones take
-_PHASE_S = 3.0  # of steps at the window's pace, for a phase after it: outlasts a passing disturbance
-_MOST_PHASE_STEPS = 400
 _DEAF_AFTER_S = 60.0  # a script that caught the word to stop and went on
 _DEAF_AFTER_STEPS = 10  # where these take longer
 _STEP, _BACKWARD = marks.leave(Kind.STEP), marks.leave(Kind.BACKWARD)
@@ -123,12 +121,16 @@ class Observer:
         training = sum(1 for tail in self._tails.values() if tail.ends())
         return max(training, *(tail.world for tail in self._tails.values()), 1)
 
+    @property
+    def optimizer_steps(self) -> int:
+        """Of all optimizers together, as far as they were seen."""
+        return max((tail.optimizer_steps() for tail in self._tails.values()), default=0)
+
     def ask_to_end(self) -> None:
         """Several ranks must hear the word before the step it names, so that all stop after the same one."""
         made, pace_s = self._last
         lead = int(_LEAD_S / max(pace_s, 1e-4)) if self.ranks > 1 else 0
-        phase = min(_MOST_PHASE_STEPS, int(_PHASE_S / max(pace_s, 1e-4)))
-        control.stop_after(self._folder, made + 1 + lead, phase)
+        control.stop_after(self._folder, made + 1 + lead)
         self._patience_s = max(_DEAF_AFTER_S, _DEAF_AFTER_STEPS * pace_s)
         self._asked_at = time.monotonic()
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hotlap.facts import codec
-from hotlap.facts.blocks import Schedule
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.launch import runfolder
-from hotlap.launch.again import corrected, left_alone, settled, steps_down
-from hotlap.launch.counter import counted
-from hotlap.launch.environment import child_environment
+from hotlap.launch.environment import child_environment, counted
+from hotlap.launch.oom_retry import corrected, left_alone, settled, steps_down
 from hotlap.launch.process import Outcome, Signals, run_job
+from hotlap.plan.file import write_plan
+from hotlap.plan.record import Record, StepDown, pace, read_records, told, wrapped
 from hotlap.probe import boundary
-from hotlap.seams.plan_file import write_plan
-from hotlap.seams.record import Record, StepDown, pace, read_records
-from hotlap.seams.telling import told, wrapped
+from hotlap.sameness.breach import ENDING as BREACH_ENDING
+from hotlap.sameness.breach import Breach
+from hotlap.sameness.breach import read as read_breaches
 
 _PASSED = "plan.json"
 _MOST_STARTS = 12
@@ -36,6 +38,7 @@ class Ran:
     records: tuple[Record, ...]
     step_downs: tuple[StepDown, ...] = ()
     starts: int = 1
+    breaches: tuple[Breach, ...] = ()
 
 
 def pass_plan(
@@ -44,16 +47,11 @@ def pass_plan(
     *,
     asking: bool = False,
     options: Mapping[str, Any] | None = None,
-    schedule: Schedule | None = None,
 ) -> Path:
-    """The file that `child_environment(plan=...)` names: JSON, as the training process may not have YAML.
-
-    With a `schedule` its plans are put in place in turn, beginning with the first.
-    """
+    """The file that `child_environment(plan=...)` names: JSON, as the training process may not have YAML."""
     path = folder / _PASSED
     passed = {"settings": dict(plan.settings), "asking": asking, "options": dict(options or {})}
-    if schedule is not None:
-        passed["schedule"] = codec.to_plain(schedule)
+    passed["home"] = str(Path.cwd())  # which files of rewrites are relative to
     codec.write_text(path, json.dumps(passed))
     return path
 
@@ -86,14 +84,14 @@ def run_planned(
             records = records_of(folder)
             downs += settled(pending, failed, records)
             downs += [down for record in records[:1] for down in record.step_downs]
-            after = _after_the_run(plan, records)
+            after = _after_the_run(plan, records, read_breaches(folder))
             again = (
                 None if outcome.interrupted or not outcome.exit_code else corrected(outcome, after, records)
             )
             if again is None or start == _MOST_STARTS:
                 for line in wrapped(left_alone(outcome, after, records)):
                     say(line)
-                return Ran(outcome, after, records, tuple(downs), start)
+                return Ran(outcome, after, records, tuple(downs), start, tuple(read_breaches(folder)))
             pending, failed = steps_down(after, again, records), records
             for line in told(pending):
                 say(line)
@@ -121,6 +119,7 @@ def facts_of(ran: Ran) -> dict[str, Any]:
         "steps_per_s": pace(first) if first else None,
         "fitted": codec.to_plain(first.fitted) if first else [],
         "step_downs": codec.to_plain(ran.step_downs),
+        "breaches": [asdict(each) for each in ran.breaches],
         "settings": dict(ran.plan.settings),
     }
 
@@ -137,14 +136,48 @@ def records_of(folder: Path) -> tuple[Record, ...]:
     return tuple(sorted(known, key=lambda each: (not each.steps, each.rank, -each.steps)))
 
 
-def _after_the_run(plan: Plan, records: tuple[Record, ...]) -> Plan:
-    """The plan with what was replaced while the job ran."""
+def _after_the_run(plan: Plan, records: tuple[Record, ...], breaches: Sequence[Breach]) -> Plan:
+    """The plan with what was replaced while the job ran, and without what served other data."""
     changed = {down.knob: down.after for record in records[:1] for down in record.step_downs}
-    return replace(plan, settings={**plan.settings, **changed}, proof=None) if changed else plan
+    broken = {each.knob for each in breaches}
+    if not changed and not broken & plan.settings.keys():
+        return plan
+    settings = {key: value for key, value in {**plan.settings, **changed}.items() if key not in broken}
+    return replace(plan, settings=settings, proof=None)
 
 
 def _forget(folder: Path) -> None:
     """What an earlier start of the job has left."""
-    for pattern in ("*.fitted.json", "*.steps", "*.marks", "*.samples", "*.watch.json"):
+    for pattern in ("*.fitted.json", "*.steps", "*.marks", "*.samples", "*.watch.json", f"*{BREACH_ENDING}"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
+
+
+# Runs a job for its first steps only, to ask where the settings of a plan could act; nothing of it stays applied.
+
+
+_PATIENCE_S = 30.0
+"""After its last step a job may write a checkpoint; one that goes on for longer caught the word to stop."""
+
+
+def ask(job: Job, plan: Plan) -> tuple[Outcome, tuple[Record, ...]]:
+    """How the job ended, and what was found out; what the script prints goes to standard error."""
+    with tempfile.TemporaryDirectory(prefix="hotlap-knobs-") as name, Signals() as signals:
+        folder = Path(name)
+        environment = child_environment(folder, plan=pass_plan(folder, plan, asking=True), taps=False)
+        tick = _Patience(folder).tick
+        outcome = run_job(job, environment, tick, signals, quiet_stdout=True, ends_with_us=True)
+        return outcome, records_of(folder)
+
+
+class _Patience:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._steps, self._since = 0, time.monotonic()
+
+    def tick(self, _: int) -> bool:
+        """Whether to let the job go on: the steps end it by themselves, long ones one after the other."""
+        steps = max((each.steps for each in counted(self._folder).values()), default=0)
+        if steps != self._steps or not steps:
+            self._steps, self._since = steps, time.monotonic()
+        return steps < 2 or time.monotonic() - self._since < _PATIENCE_S

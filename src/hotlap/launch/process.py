@@ -9,14 +9,17 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import IO, Any, Protocol
+
+import psutil
 
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
 from hotlap.facts.timeline import Ending
-from hotlap.launch.ending import end_job
+from hotlap.host.vitals import ProcessTree
 from hotlap.probe import boundary
 
 TICK_S = 0.2
@@ -52,13 +55,16 @@ def run_job(
     *,
     quiet_stdout: bool = False,
     streams: tuple[IO[bytes], IO[bytes]] | None = None,
+    ends_with_us: bool = False,
 ) -> Outcome:
     """Start the job and wait. `on_tick(pid)` is called several times a second; False ends the job civilly.
 
+    With `ends_with_us` it does not outlive hotlap, whatever kills that.
     With `quiet_stdout` what the script prints goes to standard error, so that standard output is the caller's alone;
     `streams` take its output and its errors.
     """
-    running = Running(job, environment, on_tick, signals, streams or (2 if quiet_stdout else None, None))
+    wanted = streams or (2 if quiet_stdout else None, None)
+    running = Running(job, environment, on_tick, signals, wanted, ends_with_us=ends_with_us)
     while running.going:
         running.tick(signals.next(TICK_S))
     return running.outcome()
@@ -90,15 +96,16 @@ def cold(job: Job, environment: Mapping[str, str], signals: Signals, streams: tu
         )
     except FileNotFoundError:
         raise UsageError(
-            f"there is no command '{job.argv[0]}'.", "check the spelling, or give its path"
+            f"there is no command '{job.stored().argv[0]}'.", "check the spelling, or give its path"
         ) from None
     except PermissionError:
         raise UsageError(
-            f"'{job.argv[0]}' cannot be executed.", f"chmod +x {job.argv[0]}, or name its interpreter"
+            f"'{job.stored().argv[0]}' cannot be executed.",
+            f"chmod +x {job.argv[0]}, or name its interpreter",
         ) from None
     except OSError as error:
         raise UsageError(
-            f"'{job.argv[0]}' cannot be started: {error.strerror}.",
+            f"'{job.stored().argv[0]}' cannot be started: {error.strerror}.",
             "name its interpreter, such as bash or python",
         ) from None
 
@@ -114,9 +121,12 @@ class Running:
         signals: Signals,
         streams: tuple[Any, Any],
         start: Callable[..., Child] = cold,
+        *,
+        ends_with_us: bool,
     ) -> None:
         self.started = time.perf_counter_ns()
         self.child = start(job, environment, signals, streams)
+        self._binding = Binding(self.child.pid) if ends_with_us else None
         self.on_tick = on_tick
         self.interrupts = 0
         self._ended: int | None = None
@@ -138,6 +148,8 @@ class Running:
     def outcome(self) -> Outcome:
         """Once it has ended."""
         code = self.child.wait()
+        if self._binding is not None:
+            self._binding.loosen()
         ended = self._ended or time.perf_counter_ns()
         return Outcome(
             exit_code=128 - code if code < 0 else code,
@@ -222,3 +234,133 @@ class Signals:
         except KeyboardInterrupt:
             return signal.SIGINT, os.name != "nt"
         return None
+
+
+# Ends a job in a civil way: SIGINT, then SIGTERM, then SIGKILL, each with a grace time.
+
+
+POLL_S = 0.02
+KILL_GRACE_S = 5.0
+"""A killed process is gone at once, unless it hangs in the kernel (a dead network mount)."""
+
+
+class Means(StrEnum):
+    """What made the root process end."""
+
+    NONE = "none"  # it had ended before
+    INTERRUPT = "interrupt"
+    TERMINATE = "terminate"
+    KILL = "kill"
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How a job ended. `killed` had to be killed, `left` could not even be killed: process ids."""
+
+    by: Means
+    seconds: float
+    killed: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+
+
+def end_job(pid: int, graces: tuple[float, float] = (10, 5)) -> JobEnd:
+    """End the process and all below it; returns when all are gone. The caller is left to reap the process.
+
+    SIGINT and SIGTERM go to the root alone, which ends its workers itself; only where it is gone and has
+    left some behind do they get the signal. The graces are those of SIGINT, long enough to write a
+    checkpoint, and of SIGTERM.
+    """
+    start = time.perf_counter()
+    tree = ProcessTree(pid)
+    root_ended_by = Means.NONE
+    for means, grace in _ladder(graces):
+        alive = tree.running()
+        if not alive:
+            break
+        root_alive = pid in alive
+        for process in [alive[pid]] if root_alive else alive.values():
+            _send(process, means)
+        _wake(alive.values())
+        _wait_until_gone(tree, grace)
+        if root_alive:
+            root_ended_by = means
+    root_killed = pid in tree.running()
+    killed, left = _kill_all(tree)
+    return JobEnd(Means.KILL if root_killed else root_ended_by, time.perf_counter() - start, killed, left)
+
+
+def _ladder(graces: tuple[float, float]) -> Iterable[tuple[Means, float]]:
+    """Windows has no way to interrupt a process politely from outside of its console."""
+    if os.name == "nt":
+        return [(Means.TERMINATE, graces[1])]
+    return zip((Means.INTERRUPT, Means.TERMINATE), graces, strict=True)
+
+
+def _send(process: psutil.Process, means: Means) -> None:
+    try:
+        if means is Means.INTERRUPT:
+            process.send_signal(signal.SIGINT)
+        elif means is Means.TERMINATE:
+            process.terminate()
+        else:
+            process.kill()
+    except psutil.Error:  # it has just ended, or is not ours: what is left is reported
+        return
+
+
+def _wake(processes: Iterable[psutil.Process]) -> None:
+    """A process that is stopped hears of no signal before it goes on."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.resume()
+
+
+def _wait_until_gone(tree: ProcessTree, seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while tree.running() and time.perf_counter() < end:
+        time.sleep(POLL_S)
+
+
+def _kill_all(tree: ProcessTree) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Kill again and again, as a process may start another between a look and the kill."""
+    killed: set[int] = set()
+    end = time.perf_counter() + KILL_GRACE_S
+    while (alive := tree.running()) and time.perf_counter() < end:
+        for pid, process in alive.items():
+            _send(process, Means.KILL)
+            killed.add(pid)
+        time.sleep(POLL_S)
+    left = tuple(sorted(tree.running()))
+    return tuple(sorted(killed - set(left))), left
+
+
+# Ends a job when hotlap is gone, by an end of any kind: one that was to be ended after its window must not go on.
+
+
+# A word means that the job has ended; the end of the pipe without one, that hotlap has. The grace lets it write a file.
+_END_ALONE = (
+    'read -r done || { kill -INT "$1"; for tenth in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do'
+    ' sleep 0.1; kill -0 "$1" || exit; done; kill -KILL "$1"; }'
+)
+
+
+class Binding:
+    """Until it is loosened, the job whose first process is `pid` does not outlive hotlap. Its workers end with it."""
+
+    def __init__(self, pid: int) -> None:
+        self._shell: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):  # no shell, or no more processes: not worse off than without it
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", _END_ALONE, "sh", str(pid)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # what kills hotlap's whole group must not kill it too
+            )
+
+    def loosen(self) -> None:
+        """The job has ended."""
+        if self._shell is not None:
+            with contextlib.suppress(OSError):
+                self._shell.communicate(b"done\n")
+            self._shell = None

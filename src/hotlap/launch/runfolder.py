@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hotlap.errors import FactError, UsageError
-from hotlap.facts import codec
+from hotlap.facts import codec, private
 from hotlap.facts.job import Job
 from hotlap.launch.command import script_of
 from hotlap.probe import control
@@ -25,8 +25,9 @@ _OURS = re.compile(
     r"control|pauses|seen\.jsonl|plan\.json|blocks\.jsonl|\.?\d+\.(marks|samples|steps|(trace\.|fitted\.|witness\.|watch\.)?json)(\.\d+)?"
 )
 _FACTS = ("job.json", "host.json")
-_OF_A_PROFILE = ("timeline.arrow", "diagnosis.json", "report.html", "log.txt", TRACE)
-_RESULTS = (*_OF_A_PROFILE, PLAN, APPLIED, CORRECTED, LAST_LOOK, *_PICTURES)
+_OF_A_PROFILE = ("timeline.arrow", "rewrites.json", "diagnosis.json", "report.html", "log.txt", TRACE)
+_EXPORTED = ("metrics.prom",)
+_RESULTS = (*_OF_A_PROFILE, PLAN, APPLIED, CORRECTED, LAST_LOOK, *_PICTURES, *_EXPORTED)
 
 
 def create_run(name: str, out: str | None) -> Path:
@@ -35,7 +36,7 @@ def create_run(name: str, out: str | None) -> Path:
     try:
         probe = folder / _PROBE
         _refuse_what_is_not_ours(probe)
-        probe.mkdir(parents=True, exist_ok=True)
+        private.make_folder(probe)
         if not out:
             _keep_out_of_git(Path(HOME))
         for old in (*probe.iterdir(), *_results_of_another_run(folder)):
@@ -52,7 +53,7 @@ def folder_at_home(*parts: str) -> Path:
     """A folder in `.hotlap/` that several commands may come back to, kept out of git like the runs."""
     folder = Path(HOME, *parts)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder)
         _keep_out_of_git(Path(HOME))
     except OSError as error:
         raise UsageError(
@@ -70,6 +71,7 @@ def keep_trace(run: Path, pids: Iterable[int]) -> None:
     traces = (run / _PROBE / f"{pid}.trace.json" for pid in pids)
     found = next((trace for trace in traces if trace.is_file()), None)
     if found is not None:
+        private.close(found)
         found.replace(run / TRACE)
 
 

@@ -20,7 +20,7 @@ from typing import IO, Any
 import psutil
 
 from hotlap.facts.job import Job
-from hotlap.launch.command import is_python
+from hotlap.host.interpreter import is_python
 from hotlap.launch.environment import IMPORTS, WARM, child_environment
 from hotlap.launch.process import Child, Signals, cold
 from hotlap.launch.warmed import MOST_BYTES

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.errors import FactError
-from hotlap.facts import codec
-from hotlap.facts.counting import worths
+from hotlap.facts import codec, private
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.trial import Figures, Goal, Status, Trial
+from hotlap.facts.trial import Figures, Goal, Status, Trial, worths
 from hotlap.facts.verdict import Guarded, Verdict
 from hotlap.measure.runner import disturbed
 
 NAME = "ledger.jsonl"
+_REMEDY = "start a new one: --out DIR"
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,16 @@ class Ledger:
 
     def _append(self, body: Mapping[str, Any]) -> None:
         line = json.dumps({"schema": codec.SCHEMA, "job": self._key, **body}, ensure_ascii=False)
-        with self._path.open("a", encoding="utf-8") as file:
+        with open(self._path, "a", encoding="utf-8", opener=private.opener) as file:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
 
     def _read(self) -> None:
-        text = self._path.read_text(encoding="utf-8") if self._path.is_file() else ""
+        try:
+            text = self._path.read_text(encoding="utf-8") if self._path.is_file() else ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise FactError(f"{self._path} cannot be read: {error}.", _REMEDY) from None
         lines = text.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
             # The line that a kill has torn: what is added next must not be glued to it.
@@ -108,13 +111,15 @@ class Ledger:
             self._read_line(number, line)
 
     def _read_line(self, number: int, line: str) -> None:
-        remedy = "start a new one: --out DIR"
         try:
-            body = json.loads(line)
+            body = codec.parse_json(line)
         except ValueError:
-            raise FactError(f"line {number} of {self._path} is torn.", remedy) from None
+            body = None
+        if not isinstance(body, dict):
+            raise FactError(f"line {number} of {self._path} is torn.", _REMEDY)
         if body.get("job") != self._key:
-            raise FactError(f"{self._path} holds the trials of another job.", remedy)
+            raise FactError(f"{self._path} holds the trials of another job.", _REMEDY)
+        codec.check_schema(body, self._path)
         if "ruled" in body:
             self.ruled.append(codec.from_plain(Ruled, body["ruled"]))
         elif "answered" in body:
@@ -124,8 +129,11 @@ class Ledger:
 
 
 def fingerprint(job: Job) -> str:
-    """Of the command and of the script as it is now: trials of an edited script are of another job."""
-    hashed = hashlib.sha256(repr((job.argv, job.cwd)).encode())
+    """Of the command and of the script as it is now: trials of an edited script are of another job.
+
+    Secrets are left out: another token does not make another job, and a digest must not help to guess one.
+    """
+    hashed = hashlib.sha256(repr((job.stored().argv, job.cwd)).encode())
     for word in job.argv:
         path = Path(job.cwd, word)
         if path.suffix == ".py" and path.is_file():

@@ -7,33 +7,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotlap.errors import FactError, UsageError
-from hotlap.facts import codec
+from hotlap.facts import codec, private
 from hotlap.facts.arrow import read_timelines, write_timelines
 from hotlap.facts.diagnosis import Diagnosis
+from hotlap.facts.experiment import Experiments
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
-from hotlap.facts.timeline import Ending, Gauge, Timeline
+from hotlap.facts.timeline import Ending, Timeline
 from hotlap.launch import runfolder
+from hotlap.pipeline.rewriting import keep_rewrites, stored_rewrites
 from hotlap.probe import boundary
 from hotlap.report.view import profile_view
 
 if TYPE_CHECKING:
     from hotlap.facts.plan import Plan
-    from hotlap.launch.looks import LookRecord
+    from hotlap.host.looks import LookRecord
     from hotlap.launch.planned import Ran
     from hotlap.launch.process import Outcome
     from hotlap.ports.knob import Knob, Numerics
     from hotlap.propose.presets import Proposal
     from hotlap.watch.live.reader import LiveReader
 
-REPORT, LOG = "report.html", "log.txt"
+
+REPORT, LOG, EXPERIMENTS = "report.html", "log.txt", "experiments.json"
+_PHASES = ("ops",)  # of the probe, after the experiments: the operator table
 Say = Callable[[str], None]
 
 
@@ -54,44 +58,93 @@ def profile(
     out: str | None,
     say: Say,
     *,
-    phases: Sequence[str] = (),
+    few: tuple[int, float] | None = None,
+    experiments_s: float = 0.0,
     quiet_stdout: bool = False,
 ) -> Profile:
     """Run the job under the probe and diagnose what was seen.
 
-    `steps` None lets it run to its end; `phases` (ops, ceiling) follow the window of measured steps.
+    `steps` None lets it run to its end; the `few` are enough where they took so many seconds. Experiments follow the
+    window of measured steps, for at most `experiments_s` seconds (0: none).
     """
+    from hotlap.experiments.leads import Lead
+    from hotlap.host.machine import inspect_host
     from hotlap.launch.environment import ORIGIN, child_environment
-    from hotlap.launch.host import inspect_host
     from hotlap.launch.observe import Observer
     from hotlap.launch.process import Signals, run_job
-    from hotlap.stats.steady import steady_from
+    from hotlap.stats.robust import steady_from
 
-    host = inspect_host(measure=True)
+    host = inspect_host(job=job)
     run = runfolder.create_run(job.name, out)
     folder = runfolder.probe_folder(run)
-    environment = child_environment(folder, phases)
+    tries = experiments_s > 0
+    environment = child_environment(folder, _PHASES if tries else (), experiments=tries)
     origin = int(environment[ORIGIN])
     codec.write_json(run / "job.json", job)
     codec.write_json(run / "host.json", host)
-    observer = Observer(folder, steps, steady_from, say)
+    observer = Observer(folder, steps, steady_from, say, few=few)
+
+    def tick(pid: int) -> bool:
+        goes_on = observer.tick(pid)
+        return (experiments is None or experiments.tick()) and goes_on
+
+    experiments = Lead(host, experiments_s, say)(folder, observer, origin) if tries else None
     with Signals() as signals:
         try:
-            outcome = run_job(job, environment, observer.tick, signals, quiet_stdout=quiet_stdout)
+            outcome = run_job(
+                job,
+                environment,
+                tick,
+                signals,
+                quiet_stdout=quiet_stdout,
+                ends_with_us=steps is not None,
+            )
         except UsageError:
             runfolder.remove_run(run)
             raise
         finally:
             observer.close()
+        found = experiments.results() if experiments else None
         ending = Ending.WINDOW if observer.gave_up else outcome.ending
-        try:
-            return _conclude(
-                run, job, host, outcome, collect(folder, outcome, ending, origin, observer.looks)
-            )
-        except Exception as fault:  # the job is over: its exit code is still the user's to have
-            _write_log(run, (), f"{type(fault).__name__}: {fault}")
-            reason = f"what was recorded could not be read: {type(fault).__name__}: {fault}."
-            return Profile(run, outcome.exit_code, None, reason, f"please report it, with the files in {run}")
+        return _kept(
+            run, job, host, outcome, found, lambda: collect(folder, outcome, ending, origin, observer.looks)
+        )
+
+
+def _kept(
+    run: Path,
+    job: Job,
+    host: Host,
+    outcome: Outcome,
+    experiments: Experiments | None,
+    seen: Callable[[], tuple[Timeline, ...]],
+) -> Profile:
+    """The job is over: whatever goes wrong from here on, its exit code is still the user's to have."""
+    try:
+        if experiments is not None:
+            codec.write_json(run / EXPERIMENTS, experiments)
+        return _conclude(run, job, host, outcome, seen())
+    except OSError as fault:
+        boundary.attempt(_write_log, run, (), _not_kept(run, fault))
+        return Profile(run, outcome.exit_code, None, _not_kept(run, fault), ROOM)
+    except Exception as fault:
+        boundary.attempt(_write_log, run, (), f"{type(fault).__name__}: {fault}")
+        reason = f"what was recorded could not be read: {type(fault).__name__}: {fault}."
+        return Profile(run, outcome.exit_code, None, reason, f"please report it, with the files in {run}")
+
+
+def concluded(run: Path, job: Job, host: Host, outcome: Outcome, origin: int, looks: LookRecord) -> Profile:
+    """Of what ran in this process, and is over."""
+    folder = runfolder.probe_folder(run)
+    return _kept(
+        run, job, host, outcome, None, lambda: collect(folder, outcome, outcome.ending, origin, looks)
+    )
+
+
+def _not_kept(run: Path, fault: OSError) -> str:
+    if not run.is_dir():
+        return f"the run folder {run} was deleted while the job ran: nothing of what was recorded is left."
+    return f"what was recorded could not be written to {run}: {fault.strerror or fault}."
 
 
 def run(
@@ -105,19 +158,22 @@ def run(
     watch: bool = False,
 ) -> tuple[Path, Ran]:
     """Train under a plan: the run folder, and how it went. With `watch`, monitors and the probe stand beside it."""
-    from hotlap.launch.host import inspect_host
+    from hotlap.host.machine import inspect_host
     from hotlap.launch.planned import keep, run_planned
 
     folder = runfolder.create_run(job.name, out)
     codec.write_json(folder / "job.json", job)
-    codec.write_json(folder / "host.json", inspect_host())
+    codec.write_json(folder / "host.json", inspect_host(job=job))
     try:
         monitors = "hotlap.watch.beside" if watch else ""
         ran = run_planned(job, plan, folder, options, say, quiet_stdout=quiet_stdout, watch=monitors)
     except UsageError:
         runfolder.remove_run(folder)
         raise
-    keep(ran, plan, folder)
+    try:
+        keep(ran, plan, folder)
+    except OSError as fault:  # the job is over: its exit code is still the user's to have
+        say(f"hotlap: {_not_kept(folder, fault)}\n  -> {ROOM}")
     keep_last_look(folder)
     runfolder.remove_probe_files(folder)
     return folder, ran
@@ -125,7 +181,7 @@ def run(
 
 def live_reader(run: Path) -> LiveReader:
     """Looks at a running job, or at one that has ended, through its run folder."""
-    from hotlap.diagnose.fold import fold
+    from hotlap.timeline.fold import fold
     from hotlap.watch.live.reader import LiveReader
 
     return LiveReader(run, fold)
@@ -144,9 +200,9 @@ def propose(
     preset: str, profile: Path | None, knobs: Mapping[str, Knob], allowed: Collection[Numerics]
 ) -> Proposal:
     """A preset's plan, from this host and from a stored profile of the job."""
-    from hotlap.launch.host import inspect_host
+    from hotlap.host.machine import inspect_host
+    from hotlap.plan.catalogue import checked
     from hotlap.propose.presets import propose as proposed
-    from hotlap.seams.plan import checked
 
     seen = _stored_timelines(profile) if profile else ()
     proposal = proposed(
@@ -162,9 +218,9 @@ def propose(
 
 def ask(job: Job, knobs: Mapping[str, Knob]) -> tuple[list[dict[str, Any]], str]:
     """Which knobs could act on a job, one answer each; and where it ended early, or made no step, the reason."""
-    from hotlap.launch.asking import ask as run_asking
-    from hotlap.propose.asking import asking_plan
-    from hotlap.seams.record import answer
+    from hotlap.launch.planned import ask as run_asking
+    from hotlap.plan.record import answer
+    from hotlap.propose.presets import asking_plan
 
     outcome, records = run_asking(job, asking_plan(knobs))
     if not records:
@@ -188,7 +244,9 @@ def view_of(run: Path, *, again: bool = False) -> Mapping[str, Any]:
     job, host = codec.read_json(run / "job.json", Job), codec.read_json(run / "host.json", Host)
     seen = _stored_timelines(run)
     diagnosis = _diagnosed(run, seen, host) if again else _stored_diagnosis(run)
-    view = profile_view(job, host, seen, diagnosis, str(run))
+    view = profile_view(
+        job, host, seen, diagnosis, str(run), _stored_experiments(run), rewrites=stored_rewrites(run)
+    )
     if again and (run / REPORT).exists():
         write_report(run, view)  # the old one tells the old diagnosis
     return view
@@ -210,7 +268,7 @@ def _stored_timelines(run: Path) -> tuple[Timeline, ...]:
         raise FactError(
             f"{run} is of hotlap run, which records no timeline.", "profile the job: hotlap profile ..."
         )
-    reason = "" if path.exists() else " ".join(_lines(run / LOG))
+    reason = "" if path.exists() else " ".join(lines_of(run / LOG))
     if reason:
         raise FactError(f"{run} holds no timeline: {reason}", "record the run again: hotlap profile ...")
     seen = read_timelines(path)
@@ -229,10 +287,18 @@ def _stored_diagnosis(run: Path) -> Diagnosis:
     return found
 
 
+def _stored_experiments(run: Path) -> Experiments | None:
+    """None for runs without experiments, and for those stored before there were any."""
+    path = run / EXPERIMENTS
+    found: Experiments | None = codec.read_json(path, Experiments) if path.exists() else None
+    return found
+
+
 def _diagnosed(run: Path, seen: tuple[Timeline, ...], host: Host) -> Diagnosis:
     from hotlap.diagnose.run import diagnose
+    from hotlap.plan.catalogue import all_knobs
 
-    diagnosis = diagnose(seen, host)
+    diagnosis = diagnose(seen, host, all_knobs().values(), _stored_experiments(run))
     with _writing(run):
         codec.write_json(run / "diagnosis.json", diagnosis)
     return diagnosis
@@ -249,7 +315,7 @@ def _writing(run: Path) -> Iterator[None]:
 
 
 def _conclude(run: Path, job: Job, host: Host, outcome: Outcome, seen: tuple[Timeline, ...]) -> Profile:
-    reason, remedy = ("", "") if seen else _why_nothing(runfolder.probe_folder(run), outcome)
+    reason, remedy = ("", "") if seen else why_nothing(runfolder.probe_folder(run), outcome)
     _write_log(run, seen, reason)
     runfolder.keep_trace(run, [each.pid for each in seen])
     view = _report(run, job, host, seen) if seen else None
@@ -260,11 +326,14 @@ def _conclude(run: Path, job: Job, host: Host, outcome: Outcome, seen: tuple[Tim
 
 def _report(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapping[str, Any]:
     write_timelines(run / "timeline.arrow", seen)
-    view = profile_view(job, host, seen, _diagnosed(run, seen, host), str(run))
+    diagnosis = _diagnosed(run, seen, host)
+    experiments = _stored_experiments(run)
+    rewrites = keep_rewrites(run, seen, job.cwd, experiments)
+    view = profile_view(job, host, seen, diagnosis, str(run), experiments, rewrites=rewrites)
     try:
         write_report(run, view)
     except Exception as fault:  # what was measured, maybe for hours, is not lost over its picture
-        with (run / LOG).open("a", encoding="utf-8") as log:
+        with open(run / LOG, "a", encoding="utf-8", opener=private.opener) as log:
             log.write(f"{REPORT} was not written: {fault!r}\n")
     return view
 
@@ -272,17 +341,10 @@ def _report(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapp
 def collect(
     folder: Path, outcome: Outcome, ending: Ending, origin: int, looks: LookRecord
 ) -> tuple[Timeline, ...]:
-    """The timelines of what the probe has written, one for each rank."""
-    from hotlap.diagnose.gather import read_recordings, timelines
-    from hotlap.launch.pauses import read_clock
+    """The timelines of a job that has ended, one for each rank."""
+    from hotlap.timeline.gather import timelines_in
 
-    clock, recordings = read_clock(folder), read_recordings(folder)
-
-    def rebased(gauge: Gauge) -> Gauge:
-        return replace(gauge, t=clock.at(gauge.t - origin))
-
-    gauges = {each.pid: [rebased(gauge) for gauge in looks.gauges(each.pid)] for each in recordings}
-    return timelines(recordings, ending, clock.at(outcome.ended_at - origin), gauges)
+    return timelines_in(folder, outcome.ended_at, ending, origin, looks)
 
 
 def _exit_code(outcome: Outcome, seen: tuple[Timeline, ...]) -> int:
@@ -291,11 +353,30 @@ def _exit_code(outcome: Outcome, seen: tuple[Timeline, ...]) -> int:
     return 0 if ended_by_hotlap and not outcome.interrupted else outcome.exit_code
 
 
-def _why_nothing(folder: Path, outcome: Outcome) -> tuple[str, str]:
+def _write_log(run: Path, seen: tuple[Timeline, ...], reason: str) -> None:
+    faults = [
+        *boundary.faults,
+        *(f"rank {each.rank}: {fault}" for each in seen for fault in each.probe.faults),
+    ]
+    codec.write_text(run / LOG, "\n".join([*faults, *([reason] if reason else [])]) + "\n")
+
+
+# Why a job brought no profile.
+
+
+ROOM = "see that the folder stays and has room, or choose another with --out DIR"
+
+
+def why_nothing(folder: Path, outcome: Outcome) -> tuple[str, str]:
     """What stood between the job and a profile, and one remedy."""
     from hotlap.launch.bootstrap import SEEN
 
-    seen = [json.loads(line) for line in _lines(folder / SEEN)]
+    if not folder.is_dir():
+        return f"the run folder {folder.parent} was deleted while the job ran.", "profile it again"
+    full = _write_fault(folder)
+    if full:
+        return f"what the probe saw could not be written to {folder.parent}: {full}.", ROOM
+    seen = [json.loads(line) for line in lines_of(folder / SEEN)]
     if outcome.interrupted:
         return "the job was interrupted before its first training step.", "let it run a little longer"
     if not seen:
@@ -313,13 +394,18 @@ def _why_nothing(folder: Path, outcome: Outcome) -> tuple[str, str]:
     return "no training step was seen: nothing called backward().", "profile the script that trains"
 
 
-def _lines(path: Path) -> list[str]:
+def _write_fault(folder: Path) -> str:
+    """Why nothing can be written there; the probe in the job cannot leave word of it, so it is tried again here."""
+    trial = folder / ".trial.json"
+    try:
+        trial.write_bytes(bytes(1 << 16))
+    except OSError as fault:
+        return fault.strerror or str(fault)
+    finally:
+        with suppress(OSError):
+            trial.unlink(missing_ok=True)
+    return ""
+
+
+def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-
-
-def _write_log(run: Path, seen: tuple[Timeline, ...], reason: str) -> None:
-    faults = [
-        *boundary.faults,
-        *(f"rank {each.rank}: {fault}" for each in seen for fault in each.probe.faults),
-    ]
-    codec.write_text(run / LOG, "\n".join([*faults, *([reason] if reason else [])]) + "\n")

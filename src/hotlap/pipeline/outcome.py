@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,11 +42,11 @@ def view_of_search(folder: Path) -> dict[str, Any]:
 
 def trials_of(path: Path) -> list[Trial]:
     """The trials of a ledger. A line that a kill has torn is left out: the search goes on without it too."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     found = []
     for line in lines:
         try:
-            found.append(codec.from_plain(Trial, json.loads(line), path.name))
+            found.append(codec.from_plain(Trial, codec.parse_json(line), path.name))
         except (ValueError, FactError):
             continue
     return found

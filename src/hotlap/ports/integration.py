@@ -14,8 +14,11 @@ from hotlap.ports.target import Trainer, Undo
 class Stager(Protocol):
     """What the probe offers to an integration."""
 
-    def stage(self, owner: Any, name: str, stage: Stage) -> None:
-        """From now on, time spent in `owner.name(...)` counts as `stage`."""
+    def stage(self, owner: Any, name: str, stage: Stage, *, lasting: bool = True) -> None:
+        """From now on, time spent in `owner.name(...)` counts as `stage`.
+
+        While experiments run, logging and saving that is `lasting` is left out: what it leaves outlives the process.
+        """
 
     def note(self, key: str, value: Any) -> None:
         """Record a fact of the run, such as the framework's name."""

@@ -16,11 +16,19 @@ from hotlap.ports.values import Values
 
 
 class Numerics(StrEnum):
-    """What a knob does to the numbers; the guard reads this."""
+    """What a knob does to the numbers, the strictest first; the guard reads this.
+
+    BITWISE: the same bits, proved and watched. AUDITED: watched while it trains, not proved.
+    """
 
     BITWISE = "bitwise"
+    AUDITED = "audited"
     ROUNDING = "rounding"
     STATISTICAL = "statistical"
+
+
+UNCHANGED = (Numerics.BITWISE, Numerics.AUDITED)
+"""Classes that must leave every bit as it was, and need no permission."""
 
 
 class CannotActError(Exception):

@@ -37,22 +37,26 @@ class Patches(Protocol):
 class Loader:
     """A DataLoader about to be built. A knob changes `arguments`, the whole signature by name.
 
-    Questions are answered when first asked, by looking at some items in a process of their own. `draws`: whether an
-    item draws random numbers; `lazy`: whether the sampler draws while it is iterated; `shards`: whether an
+    Questions are answered when first asked, by making batches in a process of their own. `draws`: why items would come
+    out differently in a worker (they draw random numbers, or count their calls), `lazy`: why the sampler would when it
+    is asked earlier, both empty where nothing shows it; `unproved`: why that is not certain; `shards`: whether an
     IterableDataset shares its items out among workers; `lengths(n)`: of the first n items, of all with 0, or None
     where they have none. `training` is None where nothing shows what the loader is for. `after` is called with the
     loader once it is built, `setups` in each of its workers. With `asking` it only matters whether a knob could act.
+    `lower(knob, reason)` is for a knob whose class turns out to be audited while the script runs.
     """
 
     arguments: dict[str, Any]
     place: Place | None = None
-    draws: Callable[[], bool] = lambda: False
-    lazy: Callable[[], bool] = lambda: False
+    draws: Callable[[], str] = lambda: ""
+    lazy: Callable[[], str] = lambda: ""
+    unproved: Callable[[], str] = lambda: ""
     shards: Callable[[], bool] = lambda: False
     lengths: Callable[[int], Sequence[int] | None] = lambda _: None
     iterable: bool = False
     training: bool | None = None
     asking: bool = False
+    lower: Callable[[str, str], None] = lambda *_: None
     after: list[Callable[[Any], None]] = field(default_factory=list)
     setups: list[Callable[[], None]] = field(default_factory=list)
     context: dict[str, Any] = field(default_factory=dict)  # what other knobs of this loader should know
@@ -116,11 +120,16 @@ class Reach(Protocol):
 
 @dataclass
 class Model:
-    """A root module at its first training forward, before it runs; `patches` to wrap functions of torch."""
+    """A root module at its first training forward, before it runs; `patches` to wrap functions of torch.
+
+    `autocasts`: the script has entered autocast there. Between two steps, where a knob may be applied too, that does
+    not show.
+    """
 
     module: Any
     patches: Patches
     reach: Reach
+    autocasts: bool = False
 
 
 @dataclass

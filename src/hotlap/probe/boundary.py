@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 import traceback
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -38,6 +39,8 @@ def contained(function: Callable[P, R]) -> Callable[P, R | None]:
         except RecursionError:
             return None  # the script has left no room on the stack, not even to write that down
         except Exception as error:
+            if _is_of_a_signal(error):
+                raise
             record(getattr(function, "__qualname__", "probe"), error)
             return None
 
@@ -51,5 +54,25 @@ def attempt(function: Callable[..., Any], *args: Any) -> Any:
     except RecursionError:
         return None
     except Exception as error:
+        if _is_of_a_signal(error):
+            raise
         record(getattr(function, "__qualname__", "probe"), error)
         return None
+
+
+def measuring(what: str, function: Callable[..., Any], *args: Any) -> Any:
+    """`attempt` for a part of the probe that a torch of another release may not let in: then `what` is not measured."""
+    try:
+        return function(*args)
+    except Exception as error:
+        if _is_of_a_signal(error):
+            raise
+        unmeasured(f"{what}: not measured: {type(error).__name__}: {error}")
+        return None
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether a signal handler of the script has raised it: it came while the probe was at work."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(getattr(each, "func", each), "__code__", None) for each in handlers} - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))

@@ -11,6 +11,8 @@ import struct
 from pathlib import Path
 from typing import ClassVar
 
+from hotlap.facts import private
+
 NEVER = (1 << 62) - 1
 _NAME = "control"
 _ACCUMULATION_AT_MOST = (
@@ -29,16 +31,13 @@ class WindowDone(SystemExit):
 
 
 def create(folder: Path) -> None:
-    (folder / _NAME).write_bytes(struct.pack("qq", NEVER, 0))
+    private.write(folder / _NAME, struct.pack("q", NEVER))
 
 
-def stop_after(folder: Path, steps: int, phase: int = 0) -> None:
-    """Ask every process of the job to end once it has made this many optimizer steps.
-
-    `phase` is how many steps a phase after the window may take, the same for every rank.
-    """
+def stop_after(folder: Path, steps: int) -> None:
+    """Ask every process of the job to end once it has made this many optimizer steps."""
     with (folder / _NAME).open("r+b") as file:
-        file.write(struct.pack("qq", steps, phase))
+        file.write(struct.pack("q", steps))
 
 
 class Control:
@@ -50,14 +49,9 @@ class Control:
         self._view: memoryview[int] | None = None
         try:
             with (folder / _NAME).open("r+b") as file:
-                self._view = memoryview(mmap.mmap(file.fileno(), 16)).cast("q")
+                self._view = memoryview(mmap.mmap(file.fileno(), 8)).cast("q")
         except OSError:
             self._view = None
-
-    @property
-    def phase(self) -> int:
-        """Steps that a phase after the window may take; 0 where nobody has said so."""
-        return 0 if self._view is None else self._view[1]
 
     def backward_made(self) -> bool:
         """Counts a backward pass of a script without an optimizer; True when the window is done."""

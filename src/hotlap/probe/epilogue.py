@@ -6,19 +6,30 @@ through the same phases for the same number of steps, so that none is left waiti
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
+
 from hotlap.probe import boundary, marks
+from hotlap.probe.accelerator import accelerator
 from hotlap.probe.control import WindowDone
+from hotlap.probe.feed import Feed
+from hotlap.probe.marks import STEP_MARK
+from hotlap.probe.portrait import profiler_is_on
 from hotlap.probe.session import Session, now
 
 
 class Phase(Protocol):
-    """Some steps after the window. `steps` is how many it needs; `end` is called even if they never come."""
+    """Some steps after the window. `steps` is how many it needs at most, and it may be `over` earlier; `end` is called
+    even if they never come."""
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def over(self) -> bool: ...
 
     def begin(self) -> None: ...
 
@@ -48,17 +59,24 @@ class Epilogue:
             self._close_window()
         elif self._current is not None:
             boundary.attempt(self._current.step_made)
-            self._left -= 1
+            self._left = 0 if self._current.over else self._left - 1
         while not self._left and self._next_phase():
             pass
         if self._current is None:
             self._session.fact(0, marks.PHASES_END)
+            self._finish()
             raise WindowDone(0)
 
     def close(self) -> None:
         """The script ends by itself: a phase under way is written with the steps that it got."""
         self._phases.clear()
         self._next_phase()
+        self._finish()
+
+    def _finish(self) -> None:
+        for act in self._session.after_phases:
+            boundary.attempt(act)
+        self._session.after_phases.clear()
 
     def _next_phase(self) -> bool:
         if self._current is not None:
@@ -82,3 +100,90 @@ class Epilogue:
         for act in self.last_acts:
             boundary.attempt(act)
         boundary.attempt(session.freeze)
+        session.ring.flush()
+        session.write_facts()  # whatever becomes of the job in what follows, the window is kept
+
+
+# The phase that may follow the window and its experiments: operators under torch.profiler.
+
+
+OPS = "ops"
+_OPS_STEPS = 3  # a trace grows by megabytes a step, and steady steps are alike
+_MOST_TRACE_BYTES = 64 << 20
+_LOG_LEVEL, _SILENT = (
+    "KINETO_LOG_LEVEL",
+    "6",
+)  # one above the lines on standard error that say "profiler_start"
+
+
+class OperatorPhase:
+    """A few steps under torch.profiler; the trace is read outside."""
+
+    steps = _OPS_STEPS
+    over = False
+
+    def __init__(self, session: Session, feed: Feed) -> None:
+        self._session = session
+        self._feed = feed
+        self._profiler: Any = None
+        self._seen = 0
+
+    def begin(self) -> None:
+        if profiler_is_on():
+            boundary.unmeasured("operators: the script has a profiler of its own on")
+            return
+        self._log_level = os.environ.get(_LOG_LEVEL)
+        os.environ.setdefault(_LOG_LEVEL, _SILENT)
+        kinds = _activities()
+        # A backend of its own may be known to the profiler and have nothing to say to it.
+        self._profiler = boundary.attempt(_started, kinds) or _started(kinds[:1])
+        # A validation may come between two steps, and a trace of it would have no bounds.
+        self._feed.on_other_batch = self._stop
+
+    def step_made(self) -> None:
+        if self._profiler is not None:
+            with torch.profiler.record_function(STEP_MARK):
+                self._seen += 1
+
+    def end(self) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        self._feed.on_other_batch = None
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        profiler.stop()
+        if self._log_level is None:
+            os.environ.pop(_LOG_LEVEL, None)
+        if self._seen:
+            self._write(profiler)
+        else:
+            boundary.unmeasured("operators: no whole step was made under torch.profiler")
+
+    def _write(self, profiler: Any) -> None:
+        path = self._session.folder / f"{self._session.pid}.trace.json"
+        profiler.export_chrome_trace(str(path))
+        size = path.stat().st_size
+        if size > _MOST_TRACE_BYTES:
+            path.unlink()
+            boundary.unmeasured(f"operators: the trace of {self._seen} steps has {size >> 20} MiB")
+
+
+def _started(activities: list[Any]) -> Any:
+    profiler: Any = torch.profiler.profile(activities=activities, record_shapes=True)
+    profiler.start()
+    return profiler
+
+
+def _activities() -> list[Any]:
+    """The host, and the accelerator where this torch's profiler knows it."""
+    kinds = torch.profiler.ProfilerActivity
+    device = boundary.attempt(accelerator)
+    known = getattr(kinds, device.kind.upper(), None) if device is not None else None
+    return [kinds.CPU] if known is None else [kinds.CPU, known]
+
+
+def phases(session: Session, feed: Feed, names: list[str]) -> list[OperatorPhase]:
+    """The phases that were asked for."""
+    return [OperatorPhase(session, feed)] if OPS in names else []

@@ -7,19 +7,17 @@ one in a step. Whatever asks for more, as a validation does, gets real batches a
 from __future__ import annotations
 
 import copy
-import time
+import inspect
 from collections import Counter
 from collections.abc import Callable, MutableMapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from hotlap.probe import boundary
 
 _OFTEN = 0.5  # of the steps: a loader that gives batches in fewer of them does not feed training
-_LONGEST_WAIT_S = 10.0
-_LOOK_EVERY_S = 0.005
 
 
 class Feed:
@@ -32,15 +30,19 @@ class Feed:
         # Gives batches in place of the last real one, or None for a real one.
         self.source: Callable[[], Any] | None = None
         self.on_other_batch: Callable[[], Any] | None = None  # called at each batch that is not training's
-        # Of the loader that was replayed last, where others could take their place.
-        self.own_workers: int | None = None
+        self.on_batch: Callable[[Any], Any] | None = None  # called with each batch of training, real or not
         self._steps = 0
         self._fed: Counter[int] = Counter()  # steps in which a loader gave batches
         self._most: Counter[int] = Counter()  # batches that a loader gave in one step
         self._given: Counter[int] = Counter()  # since the last step
         self._real = self._replayed = 0
         self._kept: dict[int, Any] = {}
-        self._iterators: dict[int, Any] = {}
+        self._arguments: dict[int, dict[str, Any]] = {}
+
+    def only_arguments(self) -> dict[str, Any] | None:
+        """What the DataLoader that feeds training was built with; None where there are several, or none."""
+        feeding = [held for number, held in self._arguments.items() if self.usual(number)]
+        return feeding[0] if len(feeding) == 1 else None
 
     def usual(self, loader: int) -> int:
         """The most batches of a step; 0 for a loader that does not feed training."""
@@ -56,21 +58,28 @@ class Feed:
             return None
         self._given[loader] += 1
         self._replayed += 1
+        if self.on_batch is not None:
+            boundary.attempt(self.on_batch, batch)
         return batch
 
-    def gave(self, loader: int, batch: Any, iterator: Any) -> None:
+    def gave(self, loader: int, batch: Any) -> None:
         """A loader has handed out a real batch."""
         self._given[loader] += 1
         self._real += 1
         if self._given[loader] > self.usual(loader):
             if self.on_other_batch is not None:
                 boundary.attempt(self.on_other_batch)
-        elif self.replays:
-            self._kept[loader], self._iterators[loader] = _fresh(batch), iterator
+            return
+        if self.on_batch is not None:
+            boundary.attempt(self.on_batch, batch)
+        if self.replays:
+            self._kept[loader] = _fresh(batch)
 
-    def opened(self) -> None:
+    def opened(self, number: int, loader: Any) -> None:
         """A loader was iterated anew: a step with a start of workers has no free input."""
         self._real += 1
+        # Not the loader itself: scripts drop theirs, and its workers would stay with it.
+        self._arguments[number] = boundary.attempt(arguments_of, loader) or {}
 
     def step_made(self) -> None:
         self.step_was_free = self._replayed > 0 and not self._real
@@ -82,36 +91,10 @@ class Feed:
         self._given.clear()
         self._real = self._replayed = 0
 
-    def wait_for_workers(self) -> bool:
-        """Let workers fill their queues, after which they are idle; False where there is nothing to replay yet."""
-        end = time.monotonic() + _LONGEST_WAIT_S
-        for iterator in self._iterators.values():
-            while _is_behind(iterator) and time.monotonic() < end:
-                time.sleep(_LOOK_EVERY_S)
-        return bool(self._kept)
-
-    def only_iterator(self) -> Any:
-        """What gave training its batches; None where several did, or none."""
-        return next(iter(self._iterators.values())) if len(self._iterators) == 1 else None
-
     def forget(self) -> None:
-        """Give batches and iterators free."""
-        if self._iterators:
-            self.own_workers = workers_of(self.only_iterator())
+        """Give batches free."""
         self.replays, self.source = False, None
         self._kept.clear()
-        self._iterators.clear()
-
-
-def workers_of(iterator: Any) -> int | None:
-    """Of torch's own loader over a dataset with indices, whose items any worker can make; None of all others."""
-    of_torch = isinstance(iterator, _BaseDataLoaderIter) and iterator._dataset_kind == _DatasetKind.Map
-    return int(iterator._num_workers) if of_torch else None
-
-
-def _is_behind(iterator: Any) -> bool:
-    outstanding = getattr(iterator, "_tasks_outstanding", 0)
-    return bool(outstanding and iterator._data_queue.qsize() < outstanding)
 
 
 def _fresh(batch: Any) -> Any:
@@ -123,3 +106,54 @@ def _fresh(batch: Any) -> Any:
         return [_fresh(part) for part in batch]
     is_container = isinstance(batch, MutableMapping) or is_dataclass(batch)
     return copy.copy(batch) if is_container else batch
+
+
+# The arguments that would build a DataLoader like one that is there.
+
+
+_AS_BUILT = (
+    "dataset",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+)
+
+
+def arguments_of(loader: Any) -> dict[str, Any]:
+    """Those that differ from the defaults may differ in form: samplers that torch made of `shuffle` become it again."""
+    arguments = {name: getattr(loader, name) for name in _AS_BUILT if hasattr(loader, name)}
+    return {**arguments, **_batching(loader)}
+
+
+def whole_signature(arguments: dict[str, Any]) -> dict[str, Any]:
+    """With what they leave out, as the loader seam offers arguments to knobs."""
+    parameters = inspect.signature(inspect.unwrap(DataLoader.__init__)).parameters.values()
+    defaults = {
+        each.name: each.default
+        for each in parameters
+        if each.name not in ("self", "dataset") and each.default is not inspect.Parameter.empty
+    }
+    return {**defaults, **arguments}
+
+
+def _batching(loader: Any) -> dict[str, Any]:
+    """The arguments that made the loader's samplers."""
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        return {"batch_sampler": loader.batch_sampler}
+    cut = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    if isinstance(loader.dataset, IterableDataset):
+        return cut
+    sampler, dataset = loader.sampler, loader.dataset
+    if type(sampler) is SequentialSampler and sampler.data_source is dataset:
+        return cut
+    usual = type(sampler) is RandomSampler and sampler.data_source is dataset and not sampler.replacement
+    if usual and sampler._num_samples is None and sampler.generator is loader.generator:
+        return {**cut, "shuffle": True}
+    return {**cut, "sampler": sampler}

@@ -44,7 +44,7 @@ DROPPED = 135  # steps thinned out to stay within the budget
 FETCH_CPU = 136  # CPU nanoseconds of the fetch before
 ITEMS = 137
 WINDOW_END = 138  # what follows is no longer part of the measured window
-DEVICE_FORWARD = 139  # a time: the device has finished what was queued of forward
+DEVICE_FORWARD = 139  # a time: the device has finished what was queued of forward since the part before
 DEVICE_BACKWARD = 140
 DEVICE_OPTIMIZER = 141
 DEVICE_ALLOCATED = 142  # bytes, after the mark before
@@ -56,7 +56,20 @@ CONTINUES = (
     148  # the backward pass before belongs to the same step as the one before it: gradients are accumulated
 )
 WORLD = 149  # ranks that train together, told with the first step
+GRADIENTS = (
+    150  # the backward pass before was torch.autograd.grad: its gradients are handed out, not accumulated
+)
 SYNC_PLACE = 146  # number of the line that the synchronisation before was made in
+DEVICE_TRANSFER = 151  # a time: the device has finished a copy to it
+DEVICE_GAP = 152  # a time: the device has finished what was queued between two parts
+DEVICE_QUEUED = 153  # a time: the host had queued what the device mark before speaks of
+DEVICE_COPY_BEGINS = 154  # a time: a copy on a stream of its own
+DEVICE_COPY_ENDS = 155
+
+DEVICE_TIMES = frozenset(
+    {DEVICE_FORWARD, DEVICE_BACKWARD, DEVICE_OPTIMIZER, DEVICE_TRANSFER, DEVICE_GAP}
+    | {DEVICE_QUEUED, DEVICE_COPY_BEGINS, DEVICE_COPY_ENDS}
+)
 
 STEP_MARK = "hotlap: a step ends"  # an annotation in a torch.profiler trace
 

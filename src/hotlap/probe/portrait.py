@@ -13,6 +13,9 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from hotlap.probe.usercode import UserCode
 
+_BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "ASCEND_LAUNCH_BLOCKING")
+"""What makes a driver wait for each operator."""
+
 _user = UserCode()
 optimizer_origins: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 """Where each optimizer was built."""
@@ -27,11 +30,23 @@ def place_of_caller(frame: FrameType | None) -> list[Any] | None:
     return None
 
 
+def user_frames(frame: FrameType | None) -> list[FrameType]:
+    """The frames of the user's code, the innermost first."""
+    found = []
+    while frame is not None:
+        if _user.owns(frame.f_code):
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
 def place_of_method(kind: type, name: str) -> list[Any] | None:
-    """Where a class defines a method."""
+    """Where a class of the user's defines a method; a library's own is no place to change."""
     method = inspect.unwrap(getattr(kind, name, None) or kind)
     code = getattr(method, "__code__", None)
-    return [code.co_filename, code.co_firstlineno, code.co_qualname] if code else None
+    if code is None or not _user.owns(code):
+        return None
+    return [code.co_filename, code.co_firstlineno, code.co_qualname]
 
 
 def loader_portrait(loader: Any) -> dict[str, Any]:
@@ -148,7 +163,13 @@ def _debug_switches() -> list[str]:
     switches = {
         "detect_anomaly": torch.is_anomaly_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "profiler": torch._C._autograd._profiler_enabled(),
-        "launch_blocking": os.environ.get("CUDA_LAUNCH_BLOCKING") == "1",
+        "profiler": profiler_is_on(),
+        "launch_blocking": any(os.environ.get(name) == "1" for name in _BLOCKING),
     }
     return [name for name, on in switches.items() if on]
+
+
+def profiler_is_on() -> bool:
+    """torch has no public name for this; where a release has renamed it, none is on as far as is known."""
+    asked = getattr(torch._C._autograd, "_profiler_enabled", None)
+    return bool(asked()) if asked is not None else False

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from hotlap.epochs import NoOtherEpochError, in_other_epochs
-from hotlap.probe.content import bytes_of, same
+from hotlap.sameness.content import bytes_of, same
+from hotlap.sameness.epochs import NoOtherEpochError, in_other_epochs
 
 _ITEMS = 8  # enough to meet a random draw that spares every second item; of slow items fewer are waited for
 _BUDGET_S = 0.5

@@ -13,8 +13,42 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from hotlap.facts import private
 from hotlap.probe import marks
-from hotlap.probe.budget import LIMIT_BYTES, Budget
+
+# How much a run may write: all of it at first, then every second window, every fourth, and so on.
+#
+# Windows are dropped whole and counted, so that what is kept stays consecutive steps. Each time a run has
+# grown to twice its length only half as many windows are written as before, so that every doubling costs the
+# same few bytes, and the end of a long run is seen as well as its beginning.
+
+
+# A million steps of 11 marks would be 88 MB raw; with its timeline a run stays under 64 MB.
+LIMIT_BYTES = 24 << 20
+_WINDOW_BYTES = 64 << 10  # some hundred steps, however long each of them takes
+_FREE_SHARE = 1 / 6  # of the limit, before thinning begins: leaves room for ten doublings
+
+
+class Budget:
+    """Admits or drops what is offered, one window after the other."""
+
+    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+        self.limit = limit
+        self.written = 0
+        self._offered = 0
+        self._stride = 1
+
+    def admits(self, size: int) -> bool:
+        """Whether the next `size` bytes are written."""
+        window = self._offered // _WINDOW_BYTES
+        self._offered += size
+        while self._offered > self._stride * self.limit * _FREE_SHARE:
+            self._stride *= 2
+        if window % self._stride or self.written + size > self.limit:
+            return False
+        self.written += size
+        return True
+
 
 _BACKWARD_END = marks.leave(marks.Kind.BACKWARD)
 
@@ -74,7 +108,7 @@ class Ring:
         if self._file is None:
             # A process of the same number may have been here before, in a long run.
             afresh = os.O_TRUNC if self._is_new else 0
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | afresh, 0o644)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | afresh, private.FILE)
             self._is_new = False
         content = window.tobytes()
         before = os.fstat(self._file).st_size

@@ -11,15 +11,21 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from multiprocessing import util
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hotlap.facts import private
+from hotlap.facts.job import masked
 from hotlap.facts.timeline import Stage
+from hotlap.ports.unseen import unseen
 from hotlap.probe import boundary, marked
-from hotlap.probe.accumulation import Accumulation
 from hotlap.probe.control import Control
 from hotlap.probe.feed import Feed
 from hotlap.probe.marks import Kind
@@ -38,6 +44,8 @@ _KIND_OF_STAGE = {
     Stage.VALIDATE: Kind.VALIDATE,
     Stage.CHECKPOINT: Kind.CHECKPOINT,
 }
+
+_LASTING = (Stage.LOG, Stage.CHECKPOINT)  # what a call of these leaves behind outlives the process
 
 _OF_ONE_PROCESS = ("ended_at", "window_done", "window_end", "role")
 
@@ -64,12 +72,17 @@ class Session:
         self.compile_begins: list[Callable[[], None]] = []  # called before the compiler traces anything
         self.control = Control(folder)
         self.accumulation = Accumulation()
+        self.eval_begins: list[Callable[[], Any]] = []  # called where the script calls model.eval()
+        self.after_phases: list[Callable[[], Any]] = []  # called when all phases after the window are over
+        self.experimenting = False  # what is trained from here on is thrown away
+        self.optimizers: Callable[[], list[Any]] = list  # those that have stepped and are alive
         self.device: Any = None  # a DeviceClock, once the script uses a device
         self.feed: Feed | None = None  # where phases follow the window: which loaders feed training
         self._frozen: dict[str, Any] = {}
         self._writing = threading.Lock()
         self._undo: list[Callable[[], None]] = []
         self._pausable: list[tuple[Any, str, Any, Any]] = []
+        self.detached = False
         self.pid = os.getpid()
         # Marks of two threads would nest into each other; only the thread that trains is on the critical path.
         self.thread = get_ident()
@@ -107,10 +120,31 @@ class Session:
 
     # -- the Stager that integrations see ------------------------------------------------------------------------
 
-    def stage(self, owner: Any, name: str, stage: Stage) -> None:
+    def stage(self, owner: Any, name: str, stage: Stage, *, lasting: bool = True) -> None:
         """From now on, time spent in `owner.name(...)` counts as `stage`; a missing name is passed over."""
         if hasattr(owner, name):
-            self.wrap(owner, name, self.timed(_KIND_OF_STAGE[stage]))
+            around = self.timed(_KIND_OF_STAGE[stage])
+            self.wrap(owner, name, self.held_back(around) if lasting and stage in _LASTING else around)
+
+    def held_back(self, around: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """As `around`, but while experiments run the call is left out: what they train is never saved or logged.
+
+        The caller may go on with what is returned, such as the path of what was saved: it gets the last one again.
+        """
+
+        def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+            call, last = around(original), None
+
+            @functools.wraps(original)
+            def unless_held(*args: Any, **kwargs: Any) -> Any:
+                nonlocal last
+                if not self.experimenting:
+                    last = call(*args, **kwargs)
+                return last
+
+            return unless_held
+
+        return wrapper
 
     def note(self, key: str, value: Any) -> None:
         self.facts[key] = value
@@ -122,7 +156,7 @@ class Session:
         own = name in vars(owner)
         original = vars(owner)[name] if own else getattr(owner, name)
         plain = original.__func__ if isinstance(original, staticmethod | classmethod) else original
-        replacement: Any = around(plain)
+        replacement: Any = unseen(around(plain))
         if isinstance(original, staticmethod | classmethod):
             replacement = type(original)(replacement)
         setattr(owner, name, replacement)
@@ -159,7 +193,7 @@ class Session:
             if not self.ring.count:
                 return  # a process that never trained leaves nothing behind
             draft = self.folder / f".{self.pid}.json"
-            draft.write_text(json.dumps({**facts, "faults": boundary.faults}, default=str))
+            private.write(draft, json.dumps({**facts, "faults": boundary.faults}, default=str).encode())
             draft.replace(self.folder / f"{self.pid}.json")
 
     def _described(self) -> dict[str, Any]:
@@ -168,7 +202,7 @@ class Session:
         return {
             "pid": self.pid,
             "parent": os.getppid(),
-            "argv": sys.argv,
+            "argv": masked(sys.argv),
             "rank": int(os.environ.get("RANK", "0") or 0),
             "world": int(os.environ.get("WORLD_SIZE", "1") or 1),
             "attached_at": self.attached_at,
@@ -180,7 +214,7 @@ class Session:
     @boundary.contained
     def end(self) -> None:
         """The process is about to end by itself."""
-        if os.getpid() == self.pid:
+        if os.getpid() == self.pid and not self.detached:
             for ending in self.endings:
                 boundary.attempt(ending)
             self.facts["ended_at"] = now() - self.origin
@@ -195,6 +229,7 @@ class Session:
         self._undo.clear()
         self._pausable.clear()
         self.end()
+        self.detached = True
 
     @boundary.contained
     def before_fork(self) -> None:
@@ -203,6 +238,8 @@ class Session:
 
     @boundary.contained
     def after_fork_in_child(self) -> None:
+        if self.detached:
+            return
         self.pid = os.getpid()
         self.thread = get_ident()
         self.facts = {key: value for key, value in self.facts.items() if key not in _OF_ONE_PROCESS}
@@ -222,3 +259,50 @@ def ask(listeners: list[Callable[..., bool]], *args: Any) -> None:
 
 def _end_with_process(session: Session) -> None:
     util.Finalize(None, session.end, exitpriority=-100)  # after those of the script
+
+
+# Whether backward passes without an optimizer's step are parts of one long step, or a script updates by hand.
+#
+# Gradients may be accumulated over hundreds of batches. Meanwhile no parameter is written; torch counts
+# writes, so that one look at a parameter of each optimizer tells. Only asked until the first step of an
+# optimizer.
+
+
+_MOST = 4096  # backward passes: an optimizer that waits for so long is one that is never used
+
+
+class Accumulation:
+    """Knows the optimizers that were built."""
+
+    def __init__(self) -> None:
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._versions: list[int] = []
+        self._passes = 0
+
+    def built(self, optimizer: Optimizer) -> None:
+        self._optimizers.append(weakref.ref(optimizer))
+
+    def goes_on(self) -> bool:
+        """Asked after each backward pass: whether it continues the step of the one before."""
+        self._passes += 1
+        before, self._versions = self._versions, self._look()
+        return bool(before) and before == self._versions and self._passes <= _MOST
+
+    def alive(self) -> list[Optimizer]:
+        """Those that were built and are still there."""
+        return [optimizer for each in self._optimizers if (optimizer := each()) is not None]
+
+    def first_parameters(self) -> set[int]:
+        """Identities of the first parameter that each optimizer trains."""
+        return {id(each) for each in self._firsts()}
+
+    def _look(self) -> list[int]:
+        return [each._version for each in self._firsts()]
+
+    def _firsts(self) -> list[Tensor]:
+        return [first for each in self.alive() if (first := _first_of(each)) is not None]
+
+
+def _first_of(optimizer: Optimizer) -> Tensor | None:
+    parameters = (each for group in optimizer.param_groups for each in group["params"])
+    return next((each for each in parameters if each.requires_grad), None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType
 
 _PROBE = str(Path(__file__).resolve().parents[1]) + os.sep
+_CELLS = "<ipython-input-"  # of a notebook without files of its own
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -40,7 +41,7 @@ class UserCode:
 
     def _judge(self, file: str) -> bool:
         if file.startswith(("<", _PROBE)):
-            return False
+            return file.startswith(_CELLS)
         package = self._main_package_folder()
         if package and file.startswith(package):
             return True

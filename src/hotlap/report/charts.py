@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from hotlap.facts.timeline import Stage
+from hotlap.report import experiments
 from hotlap.report.locale import Phrases
-from hotlap.report.sections.input import worker_name
+from hotlap.report.sections.experiments import gain
+from hotlap.report.sections.machine import worker_name
 from hotlap.report.sections.time import stage_name
 
 MIB = 2**20
 # More bars than this are no picture; the table has every worker and every rank.
 MOST_BARS = 64
-AXES = ("axis_step", "axis_ms", "axis_longest", "axis_seconds", "axis_share", "axis_cores", "axis_memory")
+AXES = (
+    "axis_step", "axis_ms", "axis_longest", "axis_seconds", "axis_share", "axis_cores", "axis_memory",
+    "axis_gain",
+)  # fmt: skip
 WORDS = (*AXES, "longest_step", "warmup", "not_measured")
 
 
@@ -22,6 +27,7 @@ def data(view: Mapping[str, Any], say: Phrases) -> dict[str, Any]:
     return {
         "words": {name: say(name if name == "not_measured" else f"html.{name}") for name in WORDS},
         "timeline": timeline(view, say),
+        "experiments": tried(view, say),
         "workers": workers(view, say),
         "memory": memory(view, say),
         "cpu": cpu(view, say),
@@ -45,6 +51,25 @@ def timeline(view: Mapping[str, Any], say: Phrases) -> dict[str, Any] | None:
         ],
         "longest": series["wall"]["max_ms"],
         "held_by": [stage_name(present[each.index(max(each))], say) for each in longest],
+    }
+
+
+def tried(view: Mapping[str, Any], say: Phrases) -> dict[str, Any] | None:
+    """The measured gain of each change with its interval, in percent; free input is a bound of its own colour."""
+    changes, bound = experiments.tried(view), experiments.free_input(view)
+    if not changes:
+        return None
+    shown = [*changes[:MOST_BARS], *([bound] if bound else [])]
+    names = [experiments.change(each) for each in changes[:MOST_BARS]]
+    names += [say("experiments.free_input_bound")] if bound else []
+    intervals = [each["interval"] or {"low": each["gain"], "high": each["gain"]} for each in shown]
+    return {
+        "names": names,
+        "states": [each["state"] if experiments.is_change(each) else "bound" for each in shown],
+        "gain": [_percent(each["gain"]) for each in shown],
+        "low": [_percent(each["low"]) for each in intervals],
+        "high": [_percent(each["high"]) for each in intervals],
+        "text": [gain(each, say) for each in shown],
     }
 
 
@@ -108,6 +133,10 @@ def ranks(view: Mapping[str, Any], say: Phrases) -> dict[str, Any] | None:
             for stage in present
         ],
     }
+
+
+def _percent(gain: float) -> float:
+    return round(gain * 100, 2)
 
 
 def _mib(count: int | None) -> float | None:

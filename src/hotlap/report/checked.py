@@ -7,9 +7,10 @@ from typing import Any
 
 from hotlap.facts import codec
 from hotlap.facts.baseline import Baseline, Checked, Standing
+from hotlap.facts.rewrite import shown_setting
 from hotlap.report.document import Column, Document, Kind, Point, Section, Table
 from hotlap.report.locale import Phrases
-from hotlap.report.reasons import translated
+from hotlap.report.words import translated
 
 KIND = "baseline-check"
 _TONES = {Standing.SLOWER: "critical", Standing.NOT_DECIDED: "warning"}
@@ -117,7 +118,7 @@ def _host(view: View, say: Phrases) -> tuple[str, ...]:
 def _plan(view: View, say: Phrases) -> tuple[str, ...]:
     """Which, what of it has changed since, and what could not act."""
     after, unset = view["after"], say("checked.unset")
-    settings = ", ".join(f"{knob}={value}" for knob, value in after["settings"].items())
+    settings = ", ".join(shown_setting(*pair) for pair in after["settings"].items())
     changed = [
         say("checked.version", name=name, before=_shown(pair[0], unset), after=_shown(pair[1], unset))
         for name, pair in view["settings_changed"].items()
@@ -133,7 +134,7 @@ def _shown(value: Any, unset: str) -> str:
 def _refused(settings: View, refused: View, say: Phrases) -> list[str]:
     """Settings of the plan that did nothing: what was measured is the job without them."""
     return [
-        say("checked.refused", setting=f"{knob}={settings.get(knob)}", reason=reason)
+        say("checked.refused", setting=shown_setting(knob, settings.get(knob)), reason=reason)
         for knob, reason in refused.items()
     ]
 

@@ -7,11 +7,10 @@ from statistics import median
 from typing import Any
 
 from hotlap.facts.codec import SCHEMA
-from hotlap.facts.rates import TOKENS
-from hotlap.facts.trial import Figures, Status, Trial
+from hotlap.facts.trial import TOKENS, Figures, Status, Trial
 from hotlap.report.document import Column, Document, Kind, Point, Section, Table
 from hotlap.report.locale import Phrases
-from hotlap.report.wrapping import folded
+from hotlap.report.sheet import folded
 
 KIND = "comparison"
 _COLUMNS = ("variant", "throughput", "ratio", "data_batch", "utilisation", "memory", "runs")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 
 class Kind(StrEnum):
@@ -13,6 +16,7 @@ class Kind(StrEnum):
     TEXT = "text"
     NUMBER = "number"
     CODE = "code"
+    COMMAND = "to-type"  # to be copied; a terminal has no room beside the others and lists them below
     BAR = "bar"  # the cell is a share between 0 and 1
 
 
@@ -79,3 +83,34 @@ class Document:
 def column_titles(columns: Sequence[Column]) -> list[str]:
     """The headings in order; a bar needs none."""
     return ["" if column.kind is Kind.BAR else column.title for column in columns]
+
+
+# Values of others made safe to write: text with control characters, numbers that JSON does not know.
+
+
+# Characters that end a line for some reader, or that turn the direction of what follows them.
+_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    """The text on one line, with every control character written out (`\\x1b`)."""
+    if text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character == "\t":
+        return "    "
+    if unicodedata.category(character) in _CATEGORIES:
+        return character.encode("unicode_escape").decode("ascii")
+    return character
+
+
+def finite(plain: Any) -> Any:
+    """Plain data with None for numbers that are not finite: they were not measured, and JSON lacks them."""
+    if isinstance(plain, dict):
+        return {key: finite(value) for key, value in plain.items()}
+    if isinstance(plain, list):
+        return [finite(value) for value in plain]
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain

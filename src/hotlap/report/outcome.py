@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hotlap.report import checked, comparison, tuned, tuned_document
+from hotlap.report import checked, comparison, tuned
+from hotlap.report import tuned as tuned_document
 from hotlap.report.document import Document
 from hotlap.report.locale import Phrases
 

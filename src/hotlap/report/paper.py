@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
 from hotlap.report import sheet
 from hotlap.report.document import Document, Point
 from hotlap.report.locale import Phrases
-from hotlap.report.sheet import BESIDE, labelled, text
+from hotlap.report.sheet import BESIDE, labelled, text, typed_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 TONES = {"good": "bold green", "warning": "bold yellow", "critical": "bold red"}
 ON_THE_PAGE = "trials"  # they were told one by one as they ended
-_WORD = re.compile(r"(?:'[^']*'|\S)+")
 MOST_ROWS = 24  # an outcome is read once, and every row of it is a reason
 
 
@@ -46,15 +44,4 @@ def _parts(document: Document, say: Phrases, ascii_only: bool) -> Iterable[Rende
 
 def _lines(point: Point, style: str) -> list[Text]:
     lines = [text(sentence, style, BESIDE) for sentence in point.sentences]
-    return lines + [text(part, "bold") for line in point.commands for part in _typed(line)]
-
-
-def _typed(command: str) -> list[str]:
-    """A command on several lines that a shell takes for one, so that it can be copied."""
-    lines = [""]
-    for word in _WORD.findall(command):
-        if lines[-1] and len(lines[-1]) + len(word) + 3 > BESIDE:
-            lines[-1] += " \\"
-            lines.append(" ")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return lines
+    return lines + [text(part, "bold") for line in point.commands for part in typed_lines(line, BESIDE)]

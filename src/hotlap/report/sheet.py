@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
-from hotlap.report import wrapping
-from hotlap.report.document import Kind, Section, Table, column_titles
+from hotlap.report.document import Kind, Section, Table, column_titles, printable
 from hotlap.report.locale import Phrases
-from hotlap.report.plain import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
+
 
 WIDTH = 100
 LABEL = 9  # columns of the words Verdict, Why and Next
@@ -26,6 +27,7 @@ NARROW_BAR = 10  # in a table of many columns
 MOST_ROWS = 8
 MOST_LINES = 5
 
+_WORD = re.compile(r"(?:'[^']*'|\S)+")
 SEVERITY = {"critical": "bold red", "warning": "bold yellow", "note": "cyan"}
 
 
@@ -54,7 +56,7 @@ def drawn(parts: Iterable[RenderableType], colour: bool) -> str:
     )  # fmt: skip
     for part in parts:
         console.print(part)
-    return "\n".join(wrapping.finished(line).rstrip() for line in sheet.getvalue().split("\n"))
+    return "\n".join(finished(line).rstrip() for line in sheet.getvalue().split("\n"))
 
 
 def section(part: Section, ascii_only: bool, say: Phrases, most: int = MOST_ROWS) -> Iterable[RenderableType]:
@@ -65,6 +67,7 @@ def section(part: Section, ascii_only: bool, say: Phrases, most: int = MOST_ROWS
     yield from (indented(text(sentence)) for sentence in part.sentences[:most])
     if part.table is not None:
         yield indented(_table(part.table, ascii_only, most))
+        yield from (indented(text(line, "bold")) for line in _commands(part.table, most))
     hidden = max(len(part.sentences), len(part.table.rows) if part.table else 0) - most
     if hidden > 0:
         yield indented(text(say("more", count=hidden), "dim"))
@@ -75,13 +78,33 @@ def _table(table: Table, ascii_only: bool, most: int) -> RenderableType:
     from rich.table import Table as RichTable
 
     drawn = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for column, title in zip(table.columns, column_titles(table.columns), strict=True):
+    shown = [number for number, column in enumerate(table.columns) if column.kind is not Kind.COMMAND]
+    titles = column_titles(table.columns)
+    for column, title in ((table.columns[number], titles[number]) for number in shown):
         right = column.kind is Kind.NUMBER
         drawn.add_column(text(title), justify="right" if right else "left", no_wrap=right, overflow="fold")
     width = BAR if len(table.columns) <= 6 else NARROW_BAR
     for row in table.rows[:most]:
-        drawn.add_row(*(_cell(cell, width, ascii_only) for cell in row))
+        drawn.add_row(*(_cell(row[number], width, ascii_only) for number in shown))
     return drawn
+
+
+def _commands(table: Table, most: int) -> list[str]:
+    """The commands of a table's rows, which stand below it: beside the other columns they could not be copied."""
+    columns = [number for number, column in enumerate(table.columns) if column.kind is Kind.COMMAND]
+    cells = [str(row[number]) for row in table.rows[:most] for number in columns]
+    return [line for cell in cells if cell for line in typed_lines(cell, WIDTH - 2)]
+
+
+def typed_lines(command: str, width: int) -> list[str]:
+    """A command on several lines that a shell takes for one, so that it can be copied."""
+    lines = [""]
+    for word in _WORD.findall(command):
+        if lines[-1] and len(lines[-1]) + len(word) + 3 > width:
+            lines[-1] += " \\"
+            lines.append(" ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return lines
 
 
 def _cell(cell: str | float, width: int, ascii_only: bool) -> Text:
@@ -118,7 +141,7 @@ def text(words: str, style: str = "", width: int = WIDTH - 2) -> Text:
     """Words that act on no terminal, ready to be wrapped to a width."""
     from rich.text import Text
 
-    return Text(wrapping.prepared(printable(words), width), style=style, overflow="fold")
+    return Text(prepared(printable(words), width), style=style, overflow="fold")
 
 
 def one_line(words: str, style: str, width: int) -> Text:
@@ -138,3 +161,47 @@ def _encodes_bars(encoding: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+# Where a terminal may break a line: never before a unit, in Chinese between any two characters.
+#
+# rich breaks at blanks only, a no-break space included. So text is prepared before rich wraps it, and finished
+# after.
+
+
+_GLUE = "\ue000"  # of the private use area: one column wide, and in no text
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|min|h|B|[KMGT]iB)(?!\w))")
+# Chinese characters and marks. A closing mark stays with what it closes, an opening one with what it opens.
+_WIDE = "\u2e80-\ud7ff\uff00-\uffef"
+_CHINESE = re.compile(f"[{_WIDE}]")
+_WRAPPED_WORD = re.compile(f"[（“]*(?:[^\\s（“{_WIDE}]+|[{_WIDE}])[，。；：、）”！？]*|\\s+")
+
+
+def prepared(text: str, width: int) -> str:
+    """Text that rich may wrap to a width."""
+    glued = _UNIT.sub(_GLUE, text)
+    return _broken(glued, width) if _CHINESE.search(glued) else glued
+
+
+def finished(line: str) -> str:
+    """A line that rich has made, as it is shown."""
+    return line.replace(_GLUE, " ")
+
+
+def folded(text: str, width: int = 100) -> str:
+    """Plain text in lines of at most this width."""
+    if _CHINESE.search(text):
+        return _broken(text, width)
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _broken(text: str, width: int) -> str:
+    from rich.cells import cell_len
+
+    lines = [""]
+    for word in _WRAPPED_WORD.findall(text):
+        if cell_len(lines[-1]) + cell_len(word.rstrip()) > width:
+            lines.append("")
+        begins_later_line = len(lines) > 1 and not lines[-1]
+        lines[-1] += word.lstrip() if begins_later_line else word
+    return "\n".join(lines)

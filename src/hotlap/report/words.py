@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-from hotlap.facts.diagnosis import HEALTHY
-from hotlap.facts.timeline import Stage
-from hotlap.report.locale import Phrases
+from hotlap.facts.diagnosis import HEALTHY, Basis
+from hotlap.facts.experiment import LEAST_GAIN, State
+from hotlap.facts.rewrite import shown_setting
+from hotlap.facts.timeline import Ending, Stage
+from hotlap.report import experiments
+from hotlap.report.locale import Phrases, texts
 
 _NAMELESS = re.compile(r"\.<(?:lambda|\w+comp|genexpr)>")
+_LARGE = 0.1  # a gain: healthy jobs on a busy machine show smaller ones by chance
+_SEVERAL = 3  # turns: fewer say nothing of what scatters
 COMPUTING = (Stage.FORWARD, Stage.BACKWARD, Stage.OPTIMIZER)
 
 
@@ -18,7 +24,41 @@ def verdict(view: Mapping[str, Any], say: Phrases) -> str:
     """What holds the run back, with its share."""
     if view["verdict"] is None:
         return say("verdict.none")
-    return say("verdict.healthy") if view["verdict"] == HEALTHY else headline(first(view), say)
+    return _healthy_verdict(view, say) if view["verdict"] == HEALTHY else headline(first(view), say)
+
+
+def _healthy_verdict(view: Mapping[str, Any], say: Phrases) -> str:
+    """Where changes were tried, healthy is a measured result."""
+    tried = experiments.tried(view)
+    if not tried:
+        ended = experiments.none_made(view)
+        reason = translated(ended, say) if ended else say("experiments.off")
+        return say("verdict.untried", reason=reason) if _unknown(view) else say("verdict.healthy")
+    faster = experiments.of_state(view, State.FASTER)
+    undecided = len(experiments.of_state(view, State.UNDECIDED))
+    counts = {"count": len(tried), "least": LEAST_GAIN, "undecided": undecided}
+    if faster:
+        change = experiments.change(faster[0])
+        return say("experiments.one_faster", counts, change=change, gain=faster[0]["gain"])
+    if seems := _seems(view):
+        return say("experiments.one_seems", counts | _interval(seems), change=experiments.change(seems))
+    return say("experiments.some_undecided" if undecided else "experiments.none_faster", counts)
+
+
+def _unknown(view: Mapping[str, Any]) -> bool:
+    """Whether something was suspected, or was to be tried, and nothing was measured."""
+    off = view["experiments"] is None and bool(view["untested"])
+    return off or bool(experiments.none_made(view))
+
+
+def _seems(view: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The change of which most was measured and nothing is sure, where that would be no small gain."""
+    undecided = experiments.of_state(view, State.UNDECIDED)
+    return next((each for each in undecided if each["gain"] >= _LARGE and each["blocks"] >= _SEVERAL), None)
+
+
+def _interval(tried: Mapping[str, Any]) -> dict[str, Any]:
+    return {"gain": tried["gain"], **(tried["interval"] or {})}
 
 
 def first(view: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -32,19 +72,57 @@ def others(view: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def headline(finding: Mapping[str, Any] | None, say: Phrases) -> str:
-    """A finding in one sentence; a cause that takes no part of a step is named without a share."""
+    """A finding in one sentence, with what was measured; a cause that takes no part of a step has no figure."""
     assert finding is not None
-    sentence = say(f"verdict.{finding['cause']}")
-    key = "verdict.with_share" if finding["share"] else "verdict.without_share"
+    sentence, fix = say(f"verdict.{finding['cause']}"), measured_fix(finding)
+    if fix is not None:
+        return say("basis.experiment", _gain(fix), sentence=sentence, cause=finding["cause"])
+    key = "basis.exposed" if finding["share"] else "verdict.without_share"
     return say(key, sentence=sentence, share=finding["share"], cause=finding["cause"])
+
+
+def measured_fix(finding: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The setting whose experiment confirmed the finding, with the largest gain; None where time was measured."""
+    fixes: list[Mapping[str, Any]] = finding["fixes"]
+    measured = [each for each in fixes if each["measured_gain"] is not None]
+    if finding["basis"] != Basis.EXPERIMENT or not measured:
+        return None
+    return max(measured, key=lambda each: float(each["measured_gain"]))
+
+
+def advised(finding: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The settings to name as what to do: where one was measured to gain, none that was not."""
+    fixes: list[Mapping[str, Any]] = finding["fixes"]
+    gaining = [each for each in fixes if (each["measured_gain"] or 0.0) > 0]
+    return gaining or fixes
+
+
+def figure(finding: Mapping[str, Any], say: Phrases) -> str:
+    """What was measured of a finding, in a few words; nothing where it takes no part of a step."""
+    fix = measured_fix(finding)
+    if fix is not None:
+        return say("html.measured_with", _gain(fix))
+    return say("html.at_most", share=finding["share"]) if finding["share"] else ""
+
+
+def _gain(each: Mapping[str, Any]) -> dict[str, Any]:
+    interval = each["interval"] or {}
+    low, high = interval.get("low"), interval.get("high")
+    setting = shown_setting(each["knob"], each["setting"])
+    return {"gain": each["measured_gain"], "low": low, "high": high, "setting": setting}
 
 
 def also(view: Mapping[str, Any], say: Phrases) -> str:
     """The causes of the other findings in one line, or nothing."""
-    named = [
-        say("verdict.also_one", cause=each["cause"], share=each["share"] or None) for each in others(view)
-    ]
+    named = [_also_one(each, say) for each in others(view)]
     return say("verdict.also", findings=", ".join(named)) if named else ""
+
+
+def _also_one(finding: Mapping[str, Any], say: Phrases) -> str:
+    fix = measured_fix(finding)
+    if fix is not None:
+        return say("basis.also_experiment", cause=finding["cause"], gain=fix["measured_gain"])
+    return say("basis.also_exposed", cause=finding["cause"], share=finding["share"] or None)
 
 
 def why(view: Mapping[str, Any], say: Phrases) -> list[str]:
@@ -100,14 +178,16 @@ def next_step(view: Mapping[str, Any], say: Phrases) -> str:
     finding = first(view)
     if finding is not None:
         return what_to_do(finding, say)
-    return say("next.healthy" if view["verdict"] else "next.none")
+    if not view["verdict"]:
+        return say("next.none" if view["ending"] == Ending.WINDOW else "next.too_short")
+    if experiments.of_state(view, State.FASTER):
+        return say("next.faster")
+    return say("next.untried" if _unknown(view) or _seems(view) else "next.healthy")
 
 
 def fix(each: Mapping[str, Any], say: Phrases) -> str:
-    """A setting in the words of the script, with the gain that is predicted for it."""
-    interval = each["interval"] or {}
-    gain = {"gain": each["predicted_gain"], "low": interval.get("low"), "high": interval.get("high")}
-    return say("next.fix", gain, what=setting(each, say))
+    """A setting in the words of the script, with its measured gain."""
+    return say("next.fix", _gain(each), what=setting(each, say))
 
 
 def setting(each: Mapping[str, Any], say: Phrases) -> str:
@@ -125,3 +205,35 @@ def faults(view: Mapping[str, Any], say: Phrases) -> str:
     """What the probe could not do, or nothing."""
     seen = view["probe"]["faults"]
     return say("footer.faults", count=len(seen), first=seen[0]) if seen else ""
+
+
+# Reasons of the guard and of the search in another language.
+#
+# Facts hold them in English, as plain sentences. The English texts of the locale are their patterns, and the
+# text of the same key says them in another language; a sentence that no pattern knows stays as it is.
+
+
+_FAMILY = "reason."
+_FIELD = re.compile(r"\\\{([a-z0-9_]+)\\\}")
+
+
+def translated(reason: str, say: Phrases) -> str:
+    """The reason in the language of `say`."""
+    for key, pattern in _patterns():
+        found = pattern.fullmatch(reason)
+        if found:
+            return say(key, {name: _value(name, text, say) for name, text in found.groupdict().items()})
+    return reason
+
+
+def _value(name: str, text: str, say: Phrases) -> str:
+    """A reason may hold another one, and the words of facts."""
+    return translated(text, say) if name == "reason" else say.word(text)
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Of all reasons, those that say the most first: a short one must not swallow a longer one."""
+    known = {key: text for key, text in texts("en").items() if key.startswith(_FAMILY)}
+    ordered = sorted(known.items(), key=lambda item: -len(_FIELD.sub("", re.escape(item[1]))))
+    return tuple((key, re.compile(_FIELD.sub(r"(?P<\1>.+)", re.escape(text)))) for key, text in ordered)

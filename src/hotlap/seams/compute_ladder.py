@@ -7,23 +7,24 @@ is read a step later, when it has come by itself: nothing here waits for the dev
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from hotlap.ports.knob import Numerics
+from hotlap.plan.record import wrapped
+from hotlap.ports.knob import UNCHANGED
 from hotlap.probe import boundary
-from hotlap.seams.autocasts import Autocasts
+from hotlap.probe.accelerator import of_kind
 from hotlap.seams.fitter import Fitter, StepDown
-from hotlap.seams.late_flags import LateFlags
 from hotlap.seams.loss_scale import LossScale
 from hotlap.seams.snapshot import Keeper, finite_parameters
-from hotlap.seams.telling import wrapped
 from hotlap.seams.training import Training
 
 PRECISION, FULL = "precision", "32"
@@ -47,7 +48,7 @@ class Ladder:
     @staticmethod
     def is_wanted(fitter: Fitter) -> bool:
         """Where every setting leaves the numbers as they are, so does the ladder."""
-        return any(fitter.knobs[key].numerics is not Numerics.BITWISE for key in fitter.settings)
+        return any(fitter.knobs[key].numerics not in UNCHANGED for key in fitter.settings)
 
     def watch(self) -> None:
         self._training.backward.append(self._backward)
@@ -169,11 +170,95 @@ def _supported(setting: str, modules: list[Any]) -> str:
 def _scaler_in_use() -> bool:
     """Looked for among all objects, which takes a moment: a fault comes once or twice in a run."""
     # By type: isinstance would ask each object for its class, which some answer with a warning.
-    scalers = [each for each in gc.get_objects() if issubclass(type(each), torch.amp.GradScaler)]
+    scalers = [each for each in _objects() if issubclass(type(each), torch.amp.GradScaler)]
     return any(each.is_enabled() for each in scalers)
+
+
+def _objects() -> list[Any]:
+    """Also those that are set apart from garbage collection, by the script or by the knob gc-freeze."""
+    if not gc.get_freeze_count():
+        return gc.get_objects()
+    gc.unfreeze()
+    found = gc.get_objects()
+    gc.freeze()
+    return found
 
 
 def _distributed() -> bool:
     """Ranks that decide by a loss of their own would part ways."""
     distributed = torch.distributed
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+# Lowers the precision of a framework that was built with one: all of them enter `torch.autocast`.
+
+
+_KEPT: dict[str, torch.dtype] = {"bf16-mixed": torch.bfloat16}
+
+
+class Autocasts:
+    """From the first `lower_to` on, whoever enters autocast gets that precision; a GradScaler may go on scaling."""
+
+    def __init__(self, wrap: Callable[..., Any]) -> None:
+        self._wrap = wrap
+        self._setting: str | None = None
+
+    def lower_to(self, setting: str) -> None:
+        if self._setting is None:
+            self._wrap(torch.autocast, "__enter__", self._around)
+        self._setting = setting
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def entered(context: Any, *args: Any, **kwargs: Any) -> Any:
+            dtype = _KEPT.get(self._setting or "")
+            if dtype is None:
+                context._enabled = False
+            else:
+                context.fast_dtype = dtype
+            return original(context, *args, **kwargs)
+
+        return entered
+
+
+# Whether a loss on a device is finite, known when the device has got that far, without waiting for it.
+
+
+_MOST_WAITING = 64
+
+
+class LateFlags:
+    """Each flag is copied to the host beside the device's other work and read once its event has passed."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, torch.Tensor, Any]] = deque(maxlen=_MOST_WAITING)
+        self.used = False
+
+    def are_for(self, loss: torch.Tensor) -> bool:
+        return of_kind(loss.device.type) is not None
+
+    def put(self, step: int, loss: torch.Tensor) -> None:
+        self.used = True
+        flag = torch.isfinite(loss.detach()).all()
+        landed, event = self._sent(flag)
+        self._waiting.append((step, landed, event))
+
+    def arrived(self) -> list[tuple[int, bool]]:
+        """Step and answer of those that the host can read by now, the oldest first."""
+        answers = []
+        while self._waiting and self._waiting[0][2].query():
+            step, landed, _ = self._waiting.popleft()
+            answers.append((step, bool(landed)))
+        return answers
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def _sent(self, flag: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        landed = torch.empty((), dtype=torch.bool, pin_memory=True)
+        landed.copy_(flag, non_blocking=True)
+        device = of_kind(flag.device.type)
+        assert device is not None  # `are_for` has said so
+        event = device.passing_event()
+        event.record()
+        return landed, event

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from hotlap.plan.record import Fitted, StepDown
 from hotlap.ports.knob import CannotActError, Knob, NotMineError, Numerics
 from hotlap.ports.target import Seam, Trainer, Undo
 from hotlap.probe import boundary
+from hotlap.sameness import breach
 from hotlap.seams.patches import Patches
-from hotlap.seams.record import Fitted, StepDown
 
 __all__ = ["Fitted", "Fitter", "StepDown"]
 
@@ -102,7 +104,9 @@ class Fitter:
 
     def record(self, fitted: Fitted) -> None:
         """Once each: a script that builds its loader anew in every epoch tells nothing new."""
-        if fitted not in self.fitted:
+        lowered = replace(fitted, numerics=Numerics.AUDITED)
+        known = [replace(each, reason=fitted.reason) for each in self.fitted]
+        if fitted not in self.fitted and not (fitted.acts and lowered in known):
             self.fitted.append(fitted)
             self._tell(fitted)
 
@@ -137,6 +141,13 @@ class Fitter:
         self.fitted = [each for each in self.fitted if each not in mine]
         self.record(Fitted(knob, self.settings.get(knob), acts=False, place=place, reason=reason))
 
+    def lower(self, knob: str, place: str, reason: str) -> None:
+        """It turned out while the script ran that the class of what acts there is audited, not bit-equal."""
+        for number, each in enumerate(self.fitted):
+            if each.acts and (each.knob, each.place, each.numerics) == (knob, place, Numerics.BITWISE):
+                self.fitted[number] = replace(each, numerics=Numerics.AUDITED, reason=reason)
+                self._tell(self.fitted[number])
+
     def has_taken(self, knob: str) -> bool:
         """Whether a trainer's own option has it."""
         return knob in self._taken
@@ -162,9 +173,13 @@ class Fitter:
 
     def _fit(self, knob: Knob, setting: Any, place: str, apply: Callable[[], Undo], target: Any) -> None:
         try:
+            if any(each.knob == knob.id for each in breach.found):
+                raise CannotActError("it did not train the same model in this run")
             numerics = knob.numerics_at(target, setting) if target is not None else knob.numerics
             self._refuse_beyond_bounds(knob, numerics)
             undo = apply()
+            if target is not None:  # some of it shows only once the setting acts
+                numerics = max(numerics, knob.numerics_at(target, setting), key=list(Numerics).index)
         except NotMineError:
             return
         except CannotActError as refusal:

@@ -9,8 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from hotlap.facts.plan import Plan
-from hotlap.seams.callback import Applying
-from hotlap.seams.library import Applied
+from hotlap.seams.library import Applied, Applying
 
 
 class HFCallback(TrainerCallback):

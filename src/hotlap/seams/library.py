@@ -7,34 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader
 
 from hotlap import integrations
 from hotlap.discover import units
 from hotlap.facts.plan import Plan
+from hotlap.plan.catalogue import all_knobs, checked
+from hotlap.plan.file import read_plan
+from hotlap.plan.record import told
 from hotlap.ports.integration import Integration
 from hotlap.ports.target import Seam
 from hotlap.probe import boundary
+from hotlap.probe.feed import arguments_of
 from hotlap.seams import installed
-from hotlap.seams.catalogue import all_knobs
 from hotlap.seams.fitter import Fitted, Fitter
-from hotlap.seams.plan import checked
-from hotlap.seams.plan_file import read_plan
-from hotlap.seams.telling import told
-
-_AS_BUILT = (
-    "dataset",
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-    "prefetch_factor",
-    "persistent_workers",
-    "in_order",
-)
 
 
 class Applied:
@@ -94,21 +80,31 @@ def _rebuilt_train_loader(loader: Any) -> Any:
     """An equal one, built anew under the seam. The function's name tells the seam what the loader is for."""
     if type(loader).__init__ is not DataLoader.__init__:
         return loader  # a constructor of its own, which does not take what it made of its arguments
-    arguments = {name: getattr(loader, name) for name in _AS_BUILT if hasattr(loader, name)}
-    return type(loader)(**arguments, **_batching(loader))
+    return type(loader)(**arguments_of(loader))
 
 
-def _batching(loader: Any) -> dict[str, Any]:
-    """The arguments that made the loader's samplers."""
-    if loader.batch_size is None and loader.batch_sampler is not None:
-        return {"batch_sampler": loader.batch_sampler}
-    cut = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-    if isinstance(loader.dataset, IterableDataset):
-        return cut
-    sampler, dataset = loader.sampler, loader.dataset
-    if type(sampler) is SequentialSampler and sampler.data_source is dataset:
-        return cut
-    usual = type(sampler) is RandomSampler and sampler.data_source is dataset and not sampler.replacement
-    if usual and sampler._num_samples is None and sampler.generator is loader.generator:
-        return {**cut, "shuffle": True}
-    return {**cut, "sampler": sampler}
+# What the callbacks of frameworks share: a plan that comes with the callback and goes when training ends.
+
+
+class Applying:
+    """Applies the plan as soon as it is built, which is before the trainer that it is given to.
+
+    A copy in another process (`ddp_spawn`) applies the plan there.
+    """
+
+    def __init__(self, plan: Plan | Mapping[str, Any] | str | Path) -> None:
+        self._plan = plan
+        self._told = False
+        self.applied: Applied = apply(plan)
+
+    def tell(self, rank: int) -> None:
+        """Once, after the first step: by then everything has been asked for."""
+        if not self._told and rank == 0:
+            print(self.applied, file=sys.stderr, flush=True)
+        self._told = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_plan": self._plan}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_plan"])  # type: ignore[misc]

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotlap.facts.plan import Plan
-from hotlap.seams.callback import Applying
-from hotlap.seams.library import Applied
+from hotlap.seams.library import Applied, Applying
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback

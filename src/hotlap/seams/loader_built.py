@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
+from torch.utils.data.dataloader import _DatasetKind
 
 from hotlap.probe import boundary
+from hotlap.sameness.breach import Breach, declare
+from hotlap.sameness.claim import AT_ONCE, TOO_LONG, Claim, is_listed, length_of, of_sampler
+from hotlap.sameness.dependencies import Dependencies
 from hotlap.seams.fitter import Fitted, Fitter
-from hotlap.seams.loader_traces import traces
+from hotlap.seams.loader_look import NOTHING_KNOWN, Seen
 
 _OF_WORKERS = ("num_workers", "prefetch_factor", "persistent_workers")
 
 
-@dataclass
-class _Built:
+@dataclass(eq=False)
+class Built:
+    """Of one loader. Its iterators keep it: a script may hold on to one and let its loader go."""
+
+    loader: Callable[[], Any]  # weakly
     own: dict[str, Any]  # of the arguments, those that the plan changed, as the script gave them
     fitted: Sequence[Fitted] = ()
     setups: tuple[Callable[[], None], ...] = ()
-    traces: dict[str, Any] = field(default_factory=dict)  # of the dataset, when its workers were started
+    claims: Claims | None = None
+    passes: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)  # iterators under way
 
 
 class Loaders:
@@ -29,7 +39,9 @@ class Loaders:
 
     def __init__(self, fitter: Fitter) -> None:
         self._fitter = fitter
-        self._known: weakref.WeakKeyDictionary[Any, _Built] = weakref.WeakKeyDictionary()
+        self._all = weakref.WeakSet[Built]()
+        atexit.register(self._end_with_script)
+        self._known: weakref.WeakKeyDictionary[Any, Built] = weakref.WeakKeyDictionary()
         self._of_dataset: dict[int, tuple[Callable[[], Any], dict[str, Any], dict[str, Any]]] = {}
 
     def keep(
@@ -38,20 +50,75 @@ class Loaders:
         own: dict[str, Any],
         fitted: Sequence[Fitted],
         setups: Sequence[Callable[[], None]],
+        seen: Seen | None = None,
     ) -> None:
-        own = self._inherited(loader) | own
-        self._known[loader] = _Built(own, tuple(fitted), tuple(setups))
+        known = self._known[loader] = Built(weakref.ref(loader), own, tuple(fitted), tuple(setups))
         put = {name: getattr(loader, name) for name in _OF_WORKERS}
         self._of_dataset[id(loader.dataset)] = _weakly(loader.dataset), own, put
-        if "persistent_workers" in own:
-            self._look(loader)
+        known.claims = boundary.attempt(self._claims, loader, own, seen)
+        self._all.add(known)
 
-    def _inherited(self, loader: Any) -> dict[str, Any]:
-        """A framework that builds a loader anew gives it the arguments of the first, which the plan has changed."""
-        dataset, own, put = self._of_dataset.get(id(loader.dataset), (_nothing, {}, {}))
-        if dataset() is not loader.dataset:
+    def _claims(self, loader: Any, own: dict[str, Any], seen: Seen | None) -> Claims | None:
+        workers, persist = own.get("num_workers", loader.num_workers), "persistent_workers" in own
+        unchanged = workers == loader.num_workers and not persist and "prefetch_factor" not in own
+        if unchanged or loader._dataset_kind != _DatasetKind.Map or not (workers or loader.num_workers):
+            return None
+        return Claims(loader, own.get("dataset", loader.dataset), workers, persist, seen)
+
+    def before_plan(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A framework that builds a loader anew gives it the arguments of the first, which the plan has changed: those
+        that the script had given."""
+        dataset, own, put = self._of_dataset.get(id(arguments["dataset"]), (_nothing, {}, {}))
+        if dataset() is not arguments["dataset"]:
             return {}
-        return {name: own[name] for name in _OF_WORKERS if name in own and getattr(loader, name) == put[name]}
+        ours = {
+            name: own[name]
+            for name in _OF_WORKERS
+            if name in own and (arguments[name] or 0) == (put[name] or 0)
+        }
+        if ours.get("num_workers") == 0:
+            ours |= {"prefetch_factor": None, "persistent_workers": False}
+        return ours
+
+    def built(self, loader: Any) -> Built | None:
+        return self._known.get(loader)
+
+    def begin(self, known: Built, iterator: Any) -> str:
+        """An iterator begins an epoch: what batches depend on that has changed since the last one began."""
+        if known.claims is None:
+            return ""
+        others = [each for each in known.passes if each is not iterator]
+        reason = known.claims.left()
+        if not reason and not all(map(known.claims.all_given, others)):
+            reason = AT_ONCE
+        known.passes.add(iterator)
+        changed = known.claims.begin()
+        if reason or known.claims.items.only_audited:
+            self._lower(known, reason or TOO_LONG)
+        return changed
+
+    def end(self, known: Built, iterator: Any) -> None:
+        """The loop has had all batches of an epoch."""
+        known.passes.discard(iterator)
+        if known.claims is not None:
+            known.claims.end()
+            if known.claims.items.only_audited:
+                self._lower(known, TOO_LONG)
+
+    def leave(self, known: Built) -> None:
+        """An iterator goes, maybe before its end."""
+        if known.claims is not None and (reason := known.claims.left()):
+            self._lower(known, reason)
+
+    def _end_with_script(self) -> None:
+        """Iterators that the script still holds: no batch stays unchecked."""
+        for known in list(self._all):
+            boundary.attempt(self.leave, known)
+
+    def _lower(self, known: Built, reason: str) -> None:
+        for each in known.fitted:
+            if each.knob.replace("-", "_") in _OF_WORKERS:
+                self._fitter.lower(each.knob, each.place, reason)
 
     def setups(self, loader: Any) -> tuple[Callable[[], None], ...]:
         known = self._known.get(loader)
@@ -61,49 +128,43 @@ class Loaders:
         known = self._known.get(loader)
         return known is not None and any(name in known.own for name in _OF_WORKERS)
 
-    def take_back(self, loader: Any, reason: str) -> None:
-        """Its workers are the script's own again."""
-        known = self._known[loader]
-        for name in _OF_WORKERS:
-            if name in known.own:
-                loader.__dict__[name] = known.own.pop(name)
-        if not loader.num_workers:
-            loader.prefetch_factor = None
-        elif loader.prefetch_factor is None:
-            loader.prefetch_factor = 2  # as the constructor does
+    def take_back(self, known: Built, reason: str) -> None:
+        """Its workers are the script's own again, where it is still there."""
+        known.claims = None
+        if (loader := known.loader()) is not None:
+            for name in _OF_WORKERS:
+                if name in known.own:
+                    loader.__dict__[name] = known.own.pop(name)
+            if not loader.num_workers:
+                loader.prefetch_factor = None
+            elif loader.prefetch_factor is None:
+                loader.prefetch_factor = 2  # as the constructor does
         names = {name.replace("_", "-") for name in _OF_WORKERS}
         for each in known.fitted:
             if each.knob in names:
                 self._fitter.record(Fitted(each.knob, each.setting, False, each.place, reason))
 
-    def stale(self, loader: Any) -> bool:
+    def stale(self, loader: Any, iterator: Any) -> bool:
         """Whether workers that the plan made persist do not know what the script has done to its dataset since."""
         known = self._known.get(loader)
-        if known is None or "persistent_workers" not in known.own:
+        if known is None or "persistent_workers" not in known.own or known.claims is None:
             return False
-        before, now = known.traces, boundary.attempt(traces, loader.dataset)
-        known.traces = now or {}
-        if now is not None and now == before:
-            return False
-        changed = sorted(
-            name for name in {*before, *known.traces} if before.get(name) != known.traces.get(name)
-        )
-        what = f"the script changes its dataset between epochs ({', '.join(changed[:3])})"
-        for each in known.fitted:
+        changed = self.begin(known, iterator)
+        for each in known.fitted if changed else ():
             if each.knob == "persistent-workers":
-                reason = f"{what}, so its workers are started anew"
+                reason = f"the script changes {changed} between epochs, so its workers are started anew"
                 self._fitter.record(Fitted(each.knob, each.setting, False, each.place, reason))
-        return True
+        return bool(changed)
+
+    def persists(self, loader: Any) -> bool:
+        known = self._known.get(loader)
+        return known is not None and "persistent_workers" in known.own
 
     def draw_as_if_started(self, loader: Any, iterator: Any) -> None:
         """Starting workers draws a seed: those that the plan made persist must not shift the script's numbers."""
-        known = self._known.get(loader)
-        if known is not None and "persistent_workers" in known.own:
+        if self.persists(loader):
             iter(iterator._index_sampler)  # some samplers draw as soon as they are asked
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-
-    def _look(self, loader: Any) -> None:
-        self._known[loader].traces = boundary.attempt(traces, loader.dataset) or {}
 
 
 def _nothing() -> None:
@@ -115,3 +176,118 @@ def _weakly(value: Any) -> Callable[[], Any]:
         return weakref.ref(value)
     except TypeError:  # a list, say: then nothing is inherited
         return _nothing
+
+
+# What a plan claims of a loader whose workers it has changed, and what is done where that does not hold.
+
+
+class Claims:
+    """Of one loader. `own_workers`: what the script has given it."""
+
+    def __init__(self, loader: Any, dataset: Any, own_workers: int, persist: bool, seen: Seen | None) -> None:
+        self.own_workers, self.persist = own_workers, persist
+        seen = seen or NOTHING_KNOWN
+        self.same = seen.same  # nothing was seen to differ: then it is held to that
+        self.only_order = (
+            own_workers == loader.num_workers and not persist
+        )  # it is asked further ahead, no more
+        knob = "persistent-workers" if persist else "prefetch-factor" if self.only_order else "num-workers"
+        knob = "num-workers" if own_workers != loader.num_workers else knob
+        walk = partial(Dependencies, dataset, loader.collate_fn, volatile=seen.volatile)
+        sampler, self._listed = loader._index_sampler, False
+        length = length_of(sampler)
+        self.items = Claim(knob, walk, _maker(loader), every_epoch=persist, length=length)
+        order = partial(self._walk_order, sampler, dataset)
+        self.order = Claim(knob, order, _no_reason, every_epoch=True, length=length)
+        self._order_watched = False
+        self._length = length
+        # Workers of the plan's and of the script's own have the dataset as it was when the epoch began.
+        self._alike = bool(own_workers and loader.num_workers)
+
+    def _walk_order(self, sampler: Any, dataset: Any) -> Dependencies:
+        return of_sampler(sampler, dataset, listed=self._listed)
+
+    def all_given(self, iterator: Any) -> bool:
+        """Whether the loop has had all batches of it, though it never asked for the end."""
+        return bool(iterator._num_yielded >= self._length)
+
+    def begin(self) -> str:
+        """Workers are started, or go on with another epoch: what has changed since the last one."""
+        self._order_watched = False
+        return self.items.begin() if (self.same or self.persist) and not self.only_order else ""
+
+    def begin_order(self, sampler_iter: Any) -> None:
+        """The sampler has given its first output. Of one that has drawn up its list by then, only the size of batches
+        can change what it gives."""
+        if self.same:
+            self._listed = is_listed(sampler_iter)
+            self.order.forget()
+            self.order.begin()
+            self._order_watched = True
+
+    def broken(self, keys: Any, batch: Any) -> str:
+        """Why a batch of workers is not what the script's own loader would make; empty where it is."""
+        if not self.same or keys is None:
+            return ""
+        if what := self._order_moved():
+            return what
+        if self.only_order:
+            return ""
+        if self.own_workers:  # they would not see either what the script changes before the next epoch
+            due = self.items.due() and not self.items.changed()
+            return self.items.differs(keys, batch) if due else ""
+        return self.items.broken(keys, batch)
+
+    def _order_moved(self) -> str:
+        if not self._order_watched or not (what := self.order.moved()):
+            return ""
+        self._declare_order(what)
+        return f"the script changes {what} while the epoch runs"
+
+    def _declare_order(self, what: str) -> None:
+        made = (
+            f"{what}, which its sampler can depend on, changed after batches had been chosen at another time"
+        )
+        declare(Breach(self.order.knob, made))
+        self._order_watched = False
+
+    def _declare_items(self, what: str, batches: int) -> None:
+        made = (
+            f"the script changed {what} while the epoch ran, which its own workers would not have seen"
+            if self.own_workers
+            else f"the script changed {what} while batches were made ahead"
+        )
+        declare(Breach(self.items.knob, made, batches))
+
+    def end(self) -> None:
+        """The loop has had all batches of an epoch."""
+        self._order_watched = False  # a sampler may draw at its own end
+        if self.same and not self._alike and (what := self.items.end()):
+            self._declare_items(what, self.items.missed)
+
+    def left(self) -> str:
+        """The loop may have left the epoch early: why it is not known that its last batches were right."""
+        if self._order_watched and (reason := self.order.left()):
+            return reason
+        return self.items.left() if self.same and not self._alike else ""
+
+    def seen_too_early(self) -> str:
+        """Without the workers that the script has: what it changes reaches items before the next epoch."""
+        if what := self._order_moved():
+            return what
+        what = self.items.moved() if self.same else ""
+        if what:
+            self._declare_items(what, self.items.missed + 1)
+        return what
+
+
+def _maker(loader: Any) -> Callable[[Any], Any]:
+    fetcher = _DatasetKind.create_fetcher(  # type: ignore[no-untyped-call]
+        loader._dataset_kind, loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last
+    )
+    make: Callable[[Any], Any] = fetcher.fetch
+    return make
+
+
+def _no_reason(keys: Any) -> Any:
+    raise NotImplementedError

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import Any
 
 import torch
@@ -68,6 +69,50 @@ def share_by_name() -> None:
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
 
 
+class Lean:
+    """Asks a sampler as a loader without workers does, where the plan has added them.
+
+    torch asks a sampler twice where it has workers, has its first output at once, and comes to its end before the loop
+    does. Here it is asked once, has its first output when the loop wants a batch, and its end when the loop is there.
+    """
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler, self.begun, self.at_end = sampler, False, False
+        self.asked = 0
+        self._output: Any = None
+        try:
+            self._length: float = len(sampler)
+        except (TypeError, NotImplementedError):
+            self._length = inf
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._output is None:
+            self._output = iter(self.sampler)
+        return iter(self._output)
+
+    def anew(self) -> None:
+        """For another epoch, the sampler is asked now."""
+        self.__init__(self.sampler)  # type: ignore[misc]
+        iter(self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the sampler may not be asked for more yet."""
+        return not self.begun or (self.asked >= self._length and not self.at_end)
+
+    def go_on(self, iterator: Any, first: Callable[[], None]) -> None:
+        """The loop wants a batch."""
+        if not self.begun:
+            self.begun = True
+            iterator._try_put_index()
+            first()
+            for _ in range(iterator._prefetch_factor * iterator._num_workers - 1):
+                iterator._try_put_index()
+        if self.asked >= self._length and iterator._rcvd_idx >= iterator._send_idx:
+            self.at_end = True
+            iterator._try_put_index()
+
+
 @dataclass
 class Watch:
     """What is known of one iterator: `drawn` holds the sampler's output by task, until its batch has arrived."""
@@ -78,6 +123,12 @@ class Watch:
     lost_told: bool = False  # that this one cannot be taken up again
     tries: int = 0  # mended in a row, without a batch in between
     alone: Any = None  # a fetcher, where the training process loads by itself
+    lean: Lean | None = None  # where the script's own loader has no workers
+    built: Any = None  # what the plan claims of its loader, see loader_built
+
+    @property
+    def claims(self) -> Any:
+        return self.built.claims if self.built is not None else None
 
     @property
     def mendable(self) -> bool:
@@ -101,6 +152,8 @@ def rebuild(iterator: Any, watch: Watch, construct: Callable[..., None], **chang
     resumed = _Resumed([watch.drawn[task] for task in sorted(watch.drawn)], iterator._sampler_iter)
     abandon(iterator)
     seeds = torch.Generator().manual_seed(iterator._base_seed & (2**63 - 1))
+    if watch.lean is not None:
+        watch.lean.asked -= len(watch.drawn)  # they are counted again
     watch.drawn, watch.gone = {}, False
     try:
         construct(iterator, Given(watch.given, generator=seeds, _index_sampler=resumed, **changed))
@@ -122,17 +175,33 @@ def load_alone(iterator: Any, watch: Watch) -> None:
         iterator._sampler_iter = chain(waiting, iterator._sampler_iter)
         watch.drawn = {}
     abandon(iterator)
-    given = watch.given
-    watch.alone = _DatasetKind.create_fetcher(  # type: ignore[no-untyped-call]
+    watch.alone = _fetcher(watch.given)
+
+
+def next_alone(iterator: Any, watch: Watch) -> Any:
+    return _pinned(iterator, watch.alone.fetch(next(iterator._sampler_iter)))
+
+
+def make_one(iterator: Any, watch: Watch, keys: Any) -> Any:
+    """A batch as a loader without workers makes it."""
+    return _pinned(iterator, _fetcher(watch.given).fetch(keys))
+
+
+def _fetcher(given: Given) -> Any:
+    return _DatasetKind.create_fetcher(  # type: ignore[no-untyped-call]
         given._dataset_kind, given.dataset, given._auto_collation, given.collate_fn, given.drop_last
     )
 
 
-def next_alone(iterator: Any, watch: Watch) -> Any:
-    batch = watch.alone.fetch(next(iterator._sampler_iter))
+def _pinned(iterator: Any, batch: Any) -> Any:
     if not iterator._pin_memory:
         return batch
     return _utils.pin_memory.pin_memory(batch, iterator._pin_memory_device)  # type: ignore[no-untyped-call]
+
+
+def forget_arrived(iterator: Any, watch: Watch) -> None:
+    for task in [task for task in watch.drawn if task not in iterator._task_info]:
+        del watch.drawn[task]
 
 
 def abandon(iterator: Any) -> None:

@@ -17,16 +17,34 @@ from pickle import UnpicklingError
 from queue import Empty
 from typing import Any
 
-from torch.utils.data import _utils
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+import torch
+from torch.utils.data import _utils, get_worker_info
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _MultiProcessingDataLoaderIter,
+    _SingleProcessDataLoaderIter,
+)
 
+from hotlap.errors import visible
+from hotlap.plan.record import StepDown
 from hotlap.probe import boundary
 from hotlap.seams.fitter import Fitter
 from hotlap.seams.loader_built import Loaders
-from hotlap.seams.loader_deaths import Deaths
-from hotlap.seams.loader_iterator import Given, Setup, Watch, abandon, load_alone, next_alone, rebuild
+from hotlap.seams.loader_iterator import (
+    Given,
+    Lean,
+    Setup,
+    Watch,
+    abandon,
+    forget_arrived,
+    load_alone,
+    make_one,
+    next_alone,
+    rebuild,
+)
 from hotlap.seams.loader_rungs import (
     MOST_IN_A_ROW,
+    Deaths,
     GoneError,
     HungError,
     Rung,
@@ -35,7 +53,7 @@ from hotlap.seams.loader_rungs import (
     told,
     trouble,
 )
-from hotlap.seams.record import StepDown
+from hotlap.seams.loader_skip import Lessened
 
 PATIENCE_S = 300.0
 """Without a batch from any worker before they are replaced: storage that stalls comes back within minutes."""
@@ -64,6 +82,7 @@ class Ladder:
         wrap(kind, "_next_data", self._around_next_data)
         wrap(kind, "_reset", self._around_reset)
         wrap(kind, "_shutdown_workers", self._around_shutdown)
+        wrap(_SingleProcessDataLoaderIter, "_next_data", self._around_next_alone)
         self._deaths.install(self._fitter)
 
     def rung(self, loader: Any) -> Rung:
@@ -83,19 +102,35 @@ class Ladder:
         def begun(iterator: Any, loader: Any) -> None:
             rung, setups = self.rung(loader), self._loaders.setups(loader)
             given = Given(loader, **_changes(rung, setups, loader.worker_init_fn))
-            iterator._hotlap = Watch(given)
+            watch = iterator._hotlap = Watch(given)
             iterator._hotlap_rung = rung
             self._deaths.watch(iterator)
+            built = watch.built = self._loaders.built(loader)
+            claims = watch.claims
+            if built is None or claims is None:
+                original(iterator, given)
+                return
+            boundary.attempt(self._loaders.begin, built, iterator)
+            if not claims.own_workers:
+                watch.lean = given._index_sampler = Lean(loader._index_sampler)
             original(iterator, given)
+            iterator._index_sampler = loader._index_sampler
+            if claims.own_workers:
+                boundary.attempt(claims.begin_order, iterator._sampler_iter)
 
         return begun
 
     def _around_next_index(self, original: Original) -> Original:
         @functools.wraps(original)
         def drawn(iterator: Any) -> Any:
-            index = original(iterator)
-            if (watch := _watch(iterator)) is not None:
-                watch.drawn[iterator._send_idx] = index
+            watch = _watch(iterator)
+            if watch is None:
+                return original(iterator)
+            if watch.lean is not None:
+                if watch.lean.waits:
+                    raise StopIteration
+                watch.lean.asked += 1
+            index = watch.drawn[iterator._send_idx] = original(iterator)
             return index
 
         return drawn
@@ -142,17 +177,61 @@ class Ladder:
                 try:
                     if watch.alone is not None:
                         return next_alone(iterator, watch)
+                    if watch.lean is not None:
+                        watch.lean.go_on(iterator, functools.partial(_begin_order, iterator, watch))
                     data = original(iterator)
                 except StopIteration:
+                    if watch.built is not None:
+                        boundary.attempt(self._loaders.end, watch.built, iterator)
                     raise
                 except Exception as error:
-                    if not self._mend(iterator, watch, error):
-                        _forget_arrived(iterator, watch)
-                        raise
+                    if self._mend(iterator, watch, error):
+                        continue
+                    failed = error
                 else:
                     watch.tries = 0
-                    _forget_arrived(iterator, watch)
+                    if self._breaks_claim(iterator, watch, data):
+                        continue
+                    forget_arrived(iterator, watch)
                     return data
+                try:
+                    return self._made_here(iterator, watch, failed)
+                finally:
+                    del failed
+
+        return given
+
+    def _made_here(self, iterator: Any, watch: Watch, failed: Exception) -> Any:
+        """What fails in a worker of the plan's: here it may be made, as where items start processes of their own, or
+        the script meets its own error."""
+        keys = watch.drawn.get(iterator._rcvd_idx - 1)
+        forget_arrived(iterator, watch)
+        if watch.lean is None or not watch.mendable or keys is None:
+            raise failed
+        batch = make_one(iterator, watch, keys)
+        why = f"an item cannot be made in a worker ({type(failed).__name__}); batches are made as the script does"
+        self._loaders.take_back(watch.built, why)
+        load_alone(iterator, watch)
+        return batch
+
+    def _around_next_alone(self, original: Original) -> Original:
+        """Without the workers that the script has."""
+
+        @functools.wraps(original)
+        def given(iterator: Any) -> Any:
+            built = iterator.__dict__.get("_hotlap_built")
+            try:
+                data = original(iterator)
+            except StopIteration:
+                if built is not None:
+                    boundary.attempt(self._loaders.end, built, iterator)
+                boundary.attempt(compare_kept, iterator._dataset)
+                raise
+            if built is not None and built.claims is not None:
+                reason = boundary.attempt(built.claims.seen_too_early)
+                if reason:  # from the next epoch on with the script's own workers
+                    self._loaders.take_back(built, reason)
+            return data
 
         return given
 
@@ -169,13 +248,21 @@ class Ladder:
             if watch.alone is not None:
                 _BaseDataLoaderIter._reset(iterator, loader, first_iter)
                 return
-            if self._loaders.stale(loader):
+            if self._loaders.stale(loader, iterator):
                 iterator._shutdown_workers()
                 type(iterator).__init__(iterator, loader)
                 return
-            self._loaders.draw_as_if_started(loader, iterator)
+            if watch.lean is not None:
+                watch.lean.anew()
+                torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+                iterator._index_sampler = watch.lean
+            else:
+                self._loaders.draw_as_if_started(loader, iterator)
             try:
                 original(iterator, loader, first_iter)
+                iterator._index_sampler = loader._index_sampler
+                if watch.claims is not None and watch.claims.own_workers:
+                    boundary.attempt(watch.claims.begin_order, iterator._sampler_iter)
             except Exception as error:
                 if not self._mend(iterator, watch, error):
                     raise
@@ -189,6 +276,8 @@ class Ladder:
             if watch is None or not hasattr(iterator, "_workers") or _leaving():
                 original(iterator)
                 return
+            if watch.built is not None:
+                boundary.attempt(self._loaders.leave, watch.built)
             try:
                 with self._deaths.end_waiting(iterator):
                     if watch.gone or any(worker.exitcode for worker in iterator._workers) or _mute(iterator):
@@ -198,6 +287,24 @@ class Ladder:
                 abandon(iterator)
 
         return ended
+
+    def _breaks_claim(self, iterator: Any, watch: Watch, data: Any) -> bool:
+        """Whether a batch is not what the script's own loader would make; then the next one is this one, made anew."""
+        if watch.claims is None or isinstance(data, Lessened):
+            return False
+        task = iterator._rcvd_idx - 1
+        own_workers = watch.claims.own_workers
+        reason = boundary.attempt(watch.claims.broken, watch.drawn.get(task), data)
+        if not reason:
+            return False
+        self._loaders.take_back(
+            watch.built, f"{reason}; this batch and those after it are made as the script does"
+        )
+        if own_workers:
+            rebuild(iterator, watch, self._construct)
+        else:
+            load_alone(iterator, watch)
+        return True
 
     def _mend(self, iterator: Any, watch: Watch, error: Exception) -> bool:
         if not watch.mendable:
@@ -253,7 +360,14 @@ class Ladder:
         for down in downs:
             self._fitter.stepped_down(down)
         if not downs:
-            print(f"hotlap: {why}; {fresh} {at}", file=sys.stderr, flush=True)
+            print(f"hotlap: {visible(why)}; {fresh} {at}", file=sys.stderr, flush=True)
+
+
+def compare_kept(dataset: Any) -> None:
+    """What the items of a cache depend on is compared when an epoch begins and when it ends."""
+    kept = getattr(type(dataset), "hotlap_kept", None)
+    if kept is not None and get_worker_info() is None:
+        kept.at_bound()
 
 
 def _changes(rung: Rung, setups: tuple[Any, ...], init: Any) -> dict[str, Any]:
@@ -265,14 +379,14 @@ def _changes(rung: Rung, setups: tuple[Any, ...], init: Any) -> dict[str, Any]:
     }
 
 
+def _begin_order(iterator: Any, watch: Watch) -> None:
+    if watch.claims is not None:
+        boundary.attempt(watch.claims.begin_order, iterator._sampler_iter)
+
+
 def _watch(iterator: Any) -> Watch | None:
     found: Watch | None = iterator.__dict__.get("_hotlap")
     return found
-
-
-def _forget_arrived(iterator: Any, watch: Watch) -> None:
-    for task in [task for task in watch.drawn if task not in iterator._task_info]:
-        del watch.drawn[task]
 
 
 def _mute(iterator: Any) -> bool:

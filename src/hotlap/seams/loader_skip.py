@@ -17,6 +17,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import fetch, pin_memory
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
+from hotlap.errors import visible
 from hotlap.seams.fitter import Fitter
 
 ENVIRONMENT = "HOTLAP_SKIP_BAD"
@@ -37,13 +38,13 @@ def install(fitter: Fitter, most: int) -> None:
         fitter.wrap(kind, "_next_data", functools.partial(_around_next, count))
 
 
-class _Lessened:
+class Lessened:
     """A batch on its way from a worker, with what was left out of it."""
 
     def __init__(self, batch: Any, empty: bool, bad: list[Bad]) -> None:
         self.batch, self.empty, self.bad = batch, empty, bad
 
-    def pin_memory(self, device: Any = None) -> _Lessened:
+    def pin_memory(self, device: Any = None) -> Lessened:
         if not self.empty:
             self.batch = pin_memory.pin_memory(self.batch, device)  # type: ignore[no-untyped-call]
         return self
@@ -56,7 +57,7 @@ class _Count:
         self._fitter, self._most = fitter, most
         self._met: dict[tuple[int, str], Any] = {}  # by dataset and index
 
-    def add(self, lessened: _Lessened, dataset: Any) -> None:
+    def add(self, lessened: Lessened, dataset: Any) -> None:
         for index, error in lessened.bad:
             key = id(dataset), repr(index)
             new = key not in self._met
@@ -69,7 +70,7 @@ class _Count:
     def _tell(self, index: Any, error: ExceptionWrapper) -> None:
         count = f"{len(self._met)} of at most {self._most}"
         why = f"{error.exc_type.__name__} while it was read"
-        print(f"hotlap: sample {index} was left out ({count}): {why}", file=sys.stderr, flush=True)
+        print(f"hotlap: sample {index} was left out ({count}): {visible(why)}", file=sys.stderr, flush=True)
         told = [each if isinstance(each, int) else str(each) for each in self._met.values()]
         self._fitter.note("skipped_samples", {"count": len(told), "first": told[:_MOST_TOLD]})
 
@@ -88,7 +89,7 @@ def _around_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     return fetched
 
 
-def _without_bad(fetcher: Any, index: Any) -> _Lessened | None:
+def _without_bad(fetcher: Any, index: Any) -> Lessened | None:
     """Item by item; None where each of them can be read, so that something else has failed."""
     good: list[Any] = []
     bad: list[Bad] = []
@@ -101,8 +102,8 @@ def _without_bad(fetcher: Any, index: Any) -> _Lessened | None:
     if not bad:
         return None
     if not good:
-        return _Lessened(None, True, bad)
-    return _Lessened(fetcher.collate_fn(good if fetcher.auto_collation else good[0]), False, bad)
+        return Lessened(None, True, bad)
+    return Lessened(fetcher.collate_fn(good if fetcher.auto_collation else good[0]), False, bad)
 
 
 def _item(dataset: Any, index: Any) -> Any:
@@ -113,7 +114,7 @@ def _item(dataset: Any, index: Any) -> Any:
 def _around_next(count: _Count, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def given(self: Any) -> Any:
-        while isinstance(data := original(self), _Lessened):
+        while isinstance(data := original(self), Lessened):
             count.add(data, self._dataset)
             if not data.empty:
                 return data.batch

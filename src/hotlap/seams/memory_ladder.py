@@ -1,8 +1,8 @@
 """In the training process: what the parent must know to go one step down when memory runs out.
 
 The script's own code has been left by the exception, or the process has been killed without a word, so the job is
-started again (launch/again.py). Here is written down, while it still can be, how large the batches are, at which step
-something was saved, and which exception ended the script.
+started again (launch/oom_retry.py). Here is written down, while it still can be, how large the batches are, at which
+step something was saved, and which exception ended the script.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 from hotlap.ports.target import Seam
 from hotlap.probe import boundary
 from hotlap.seams.faults import OTHER, OUT_OF_MEMORY, kind_of
-from hotlap.seams.feeding import Feeding
 from hotlap.seams.fitter import Fitter
+from hotlap.seams.step import Feeding
 
 
 def install(fitter: Fitter) -> None:

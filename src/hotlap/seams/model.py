@@ -17,11 +17,11 @@ from torch.jit import _recursive
 from torch.nn import Module
 
 from hotlap.ports.target import Layer, Model, Seam, Undo
+from hotlap.ports.unseen import unseen
 from hotlap.probe import boundary
+from hotlap.probe.accelerator import in_use
 from hotlap.seams import root
-from hotlap.seams.compiled_call import CompiledCall
 from hotlap.seams.compute_ladder import Ladder
-from hotlap.seams.first_forward import FirstForward
 from hotlap.seams.fitter import Fitter
 from hotlap.seams.training import Training
 
@@ -46,6 +46,7 @@ def install(fitter: Fitter) -> None:
 def offer(fitter: Fitter, module: Any, training: Training, ladder: Ladder) -> None:
     """Give the plan's settings for models to one module."""
     target = target_of(fitter, module, training, ladder)
+    target.autocasts = torch.is_autocast_enabled(next(module.parameters()).device.type)
     ladder.met(module, functools.partial(target_of, fitter, training=training, ladder=ladder))
     fitter.offer(Seam.MODEL, target, type(module).__qualname__)
 
@@ -177,13 +178,14 @@ class Roots:
 def remember(module: Module) -> Undo:
     """The state that a forward moves on: random number generators and buffers."""
     cpu = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    device = in_use()
+    rewind = device.random_states() if device is not None else None
     buffers = [(each, each.detach().clone()) for each in module.buffers()]
 
     def put_back() -> None:
         torch.set_rng_state(cpu)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+        if rewind is not None:
+            rewind()
         with torch.no_grad():
             for live, before in buffers:
                 live.copy_(before)
@@ -220,3 +222,96 @@ def _around_scripting(original: Callable[..., Any]) -> Callable[..., Any]:
             nn_module.__dict__[root.SLOT] = held
 
     return read
+
+
+# The first forward of a root under a setting that not every model bears.
+
+
+class FirstForward:
+    """A layer: redone without the setting where the first forward raises. What it moved on is put back before."""
+
+    def __init__(
+        self, module: Module, remember: Callable[[Module], Undo], give_up: Callable[[str], None]
+    ) -> None:
+        self._module = weakref.ref(module)
+        self._remember = remember
+        self._give_up = give_up
+        self._passed = False
+
+    @unseen
+    def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        module = self._module()
+        if self._passed or module is None:
+            return call(*args, **kwargs)
+        put_back = self._remember(module)
+        self._passed = True
+        try:
+            return call(*args, **kwargs)
+        except RuntimeError as fault:
+            put_back()
+            reason = str(fault).strip().partition("\n")[0][:160]
+            self._give_up(reason)
+            return call(*args, **kwargs)
+
+
+# A compiled call that can do without the compiler: what fails is redone, what is compiled ever again is not.
+
+
+class CompiledCall:
+    """A layer in place of a module's call. Where sizes are new, the state that a forward moves on is remembered."""
+
+    def __init__(
+        self,
+        module: Any,
+        compiled: Callable[..., Any],
+        remember: Callable[[Any], Undo],
+        give_up: Callable[[str], None],
+    ) -> None:
+        from torch._dynamo import config
+        from torch._dynamo.utils import counters
+
+        self._module = weakref.ref(module)
+        self._compiled: Callable[..., Any] | None = compiled
+        self._remember = remember
+        self._give_up = give_up
+        self._met: set[Any] = set()
+        self._counted = counters["stats"]
+        self._most = config.recompile_limit  # after as many the compiler gives up by itself
+        self._compilations = 0
+
+    @unseen
+    def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._compiled is None:
+            return call(*args, **kwargs)
+        graphs = self._counted["unique_graphs"]
+        result = self._attempt(self._compiled, call, args, kwargs)
+        self._compilations += self._counted["unique_graphs"] != graphs
+        if self._compilations >= self._most:
+            self._end(f"it was compiled anew at {self._compilations} calls")
+        return result
+
+    @unseen
+    def _attempt(self, compiled: Callable[..., Any], call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        from torch._dynamo.exc import TorchDynamoException
+
+        sizes = tuple(getattr(each, "shape", None) for each in (*args, *kwargs.values()))
+        put_back = None if sizes in self._met else self._remember(self._module())
+        self._met.add(sizes)
+        try:
+            return compiled(*args, **kwargs)
+        except (TorchDynamoException, ImportError, OSError) as fault:
+            if put_back is not None:
+                put_back()
+            self._end(f"the compiler rejects it: {_first_line(fault)}")
+            return call(*args, **kwargs)
+
+    def _end(self, reason: str) -> None:
+        if self._compiled is not None:
+            self._compiled = None
+            self._give_up(reason)
+
+
+def _first_line(fault: BaseException) -> str:
+    fault = getattr(fault, "inner_exception", fault)  # what the compiler's back end said
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    return f"{type(fault).__name__}: {lines[0] if lines else ''}"[:200]

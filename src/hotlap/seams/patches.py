@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.ports.target import Around, Undo
+from hotlap.ports.unseen import unseen
 
 
 class Patches:
@@ -17,7 +18,7 @@ class Patches:
         own = name in vars(owner)
         original = vars(owner)[name] if own else getattr(owner, name)
         wrapped = isinstance(original, staticmethod | classmethod)
-        replacement: Any = around(original.__func__ if wrapped else original)
+        replacement: Any = unseen(around(original.__func__ if wrapped else original))
         setattr(owner, name, type(original)(replacement) if wrapped else replacement)
 
         def undo() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hotlap.ports.target import Layer, Undo
+from hotlap.ports.unseen import unseen
 from hotlap.probe.taps.root import RootTap
 from hotlap.seams.training import layered
 
@@ -51,10 +52,12 @@ class RootCall:
         said = [getattr(each.layer, "autocast", None) for each in (*self.inner, *self.outer)]
         return next((each for each in said if each), None)
 
+    @unseen
     def plain(self, *args: Any, **kwargs: Any) -> Any:
         module: Any = self.module()
         return (self.before or module._call_impl)(*args, **kwargs)
 
+    @unseen
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return (self.when_traced if _is_compiling() else self.call)(*args, **kwargs)
 
@@ -82,7 +85,7 @@ def around(
     """Put a layer around each call of a module, inside of the probe's tap where there is one."""
     call = root_call(module) or _placed(module)
     layers = call.inner if innermost else call.outer
-    entry = Entry(layer, traced, compiles)
+    entry = Entry(unseen(layer), traced, compiles)
     layers.append(entry)
     call.put_together()
     return _undo(weakref.ref(call), weakref.ref(entry))

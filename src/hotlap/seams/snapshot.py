@@ -10,6 +10,8 @@ from weakref import ref
 
 import torch
 
+from hotlap.probe.accelerator import of_kind
+
 _BUDGET = 0.01  # of the time that a run takes
 _MOST_MEMORY = 0.25  # of what is free on the device that holds the state
 
@@ -153,8 +155,9 @@ def _fits(modules: list[Any], optimizers: list[Any]) -> bool:
 
 
 def _free_bytes(device: torch.device) -> int | None:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    if (accelerator := of_kind(device.type)) is not None:
+        memory = accelerator.free_and_total(device.index)
+        return memory[0] if memory is not None else None
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hotlap.ports.target import Layer, Seam, Undo
+from hotlap.ports.unseen import unseen
 from hotlap.probe import boundary
 from hotlap.seams.fitter import Fitter
 
@@ -95,7 +96,7 @@ class Training:
 def layered(call: Callable[..., Any], layers: list[Layer]) -> Callable[..., Any]:
     """`call` with these layers around it, the last one outermost."""
     for layer in layers:
-        call = functools.partial(layer, call)
+        call = functools.partial(unseen(layer), call)
     return call
 
 

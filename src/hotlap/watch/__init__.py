@@ -12,9 +12,9 @@ __all__ = ["Budget", "Posterior", "PosteriorMonitor", "TrainingMonitor", "Verdic
 if TYPE_CHECKING:
     from hotlap.watch.budget import Budget
     from hotlap.watch.collapse import Posterior, Verdict
+    from hotlap.watch.monitors import Word
     from hotlap.watch.posterior import PosteriorMonitor
     from hotlap.watch.training import TrainingMonitor
-    from hotlap.watch.word import Word
 
 _HOMES = {
     "Budget": "hotlap.watch.budget",
@@ -22,7 +22,7 @@ _HOMES = {
     "PosteriorMonitor": "hotlap.watch.posterior",
     "TrainingMonitor": "hotlap.watch.training",
     "Verdict": "hotlap.watch.collapse",
-    "Word": "hotlap.watch.word",
+    "Word": "hotlap.watch.monitors",
 }
 
 

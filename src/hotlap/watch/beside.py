@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,7 +18,6 @@ from torch.utils.data import DataLoader
 
 from hotlap.probe import boundary
 from hotlap.seams.patches import Patches
-from hotlap.watch.totals import framework_total
 from hotlap.watch.training import TrainingMonitor
 
 _ASK_UNTIL = 3  # steps: by then a trainer knows how many there will be
@@ -81,3 +82,38 @@ def _length(loader: Any) -> int | None:
         return len(loader)
     except TypeError:  # a stream has no length
         return None
+
+
+# How long a training will be, as its framework knows it.
+
+
+_MOST_FRAMES = 200
+
+
+def framework_total(frame: FrameType | None) -> int | None:
+    """Optimizer steps of the whole training, from the trainer on the stack; None in a loop of one's own."""
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return None
+        owner = frame.f_locals.get("self")
+        found = _total_of(owner) if owner is not None else None
+        if found is not None:
+            return found
+        frame = frame.f_back
+    return None
+
+
+def _total_of(owner: Any) -> int | None:
+    package = type(owner).__module__.partition(".")[0]
+    kind = type(owner).__name__
+    total: Any = None
+    if package in ("lightning", "pytorch_lightning") and kind == "Trainer":
+        total = owner.estimated_stepping_batches
+    elif "transformers.trainer" in sys.modules and isinstance(
+        owner, sys.modules["transformers.trainer"].Trainer
+    ):
+        total = owner.state.max_steps
+    elif package == "mmengine" and hasattr(owner, "max_iters"):
+        total = owner.max_iters
+    usable = isinstance(total, int | float) and math.isfinite(total) and total > 0
+    return int(total) if usable else None

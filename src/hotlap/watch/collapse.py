@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hotlap.stats.quantile import median
-from hotlap.stats.robust import slope
+from hotlap.stats.robust import median, slope
 
 ACTIVE_VARIANCE = 0.01
 """A unit whose posterior mean varies less than this over the data is inactive (Burda et al. 2016)."""

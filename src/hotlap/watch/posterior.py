@@ -12,23 +12,201 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hotlap.probe import boundary
-from hotlap.watch import latent
+from hotlap.probe.accelerator import of_kind
 from hotlap.watch.budget import Budget
 from hotlap.watch.collapse import Detector, Posterior, State, Verdict
-from hotlap.watch.latent import Decode
-from hotlap.watch.lightning_hooks import LightningHooks
-from hotlap.watch.reading import Reading
 from hotlap.watch.records import Records
+from hotlap.watch.training import Reading
+
+# What a batch of posteriors says, on their own device: divergence, active units, mutual information, use of z.
+#
+# A posterior is a normal distribution with a diagonal covariance, given by `mu` and `logvar` of shape (rows,
+# dimensions). Nothing here draws from the script's random number generators, and nothing waits for a device.
+
+
+Decode = Callable[[Tensor], Tensor]
+
+
+def as_rows(tensor: Tensor) -> Tensor:
+    """(rows, dimensions) in 32 bits, whatever stands before the last dimension."""
+    return tensor.detach().reshape(-1, tensor.shape[-1]).float()
+
+
+@torch.no_grad()
+def figures(mu: Tensor, logvar: Tensor, noise: Tensor) -> Tensor:
+    """One flat tensor, so that a device is asked once: KL per dimension, variance of means, mutual information."""
+    divergence = 0.5 * (mu.square() + logvar.exp() - 1.0 - logvar).mean(0)
+    return torch.cat([divergence, mu.var(0), mutual_information(mu, logvar, noise).reshape(1)])
+
+
+@torch.no_grad()
+def mutual_information(mu: Tensor, logvar: Tensor, noise: Tensor) -> Tensor:
+    """Nats that z holds about which row it came from, at most ln(rows): E[log q(z|x) - log mean_j q(z|x_j)].
+
+    The squared distances of all pairs are two matrix products. They lose digits where posteriors are narrow; there
+    all pairs but a row with itself are far apart and count for nothing, and a row with itself is computed directly.
+    """
+    rows = mu.shape[0]
+    centred = mu - mu.mean(0)
+    z = centred + (0.5 * logvar).exp() * noise
+    precision = (-logvar).exp()
+    pairs = z.square() @ precision.T - 2.0 * (z @ (centred * precision).T)
+    pairs = -0.5 * (pairs + (centred.square() * precision + logvar).sum(1))
+    own = -0.5 * (noise.square() + logvar).sum(1)
+    pairs.diagonal().copy_(own)
+    return (own - torch.logsumexp(pairs, 1) + math.log(rows)).mean().clamp(0.0, math.log(rows))
+
+
+@torch.no_grad()
+def shuffled_gap(decode: Decode, mu: Tensor, generator: torch.Generator) -> Tensor | None:
+    """(reconstruction loss, how much it grows when each row gets the z of another); None where rows are too few.
+
+    Every row gets another row's z, so that even four rows show whether the decoder looks at it.
+    """
+    count = mu.shape[0]
+    if count < 2:
+        return None
+    order = torch.randperm(count, generator=generator, device=generator.device).to(mu.device)
+    source = torch.empty_like(order)
+    source[order] = order.roll(1)
+    with unseen_by_generators(mu.device):
+        own = decode(mu).detach().float().mean()
+        other = decode(mu[source]).detach().float().mean()
+    return torch.stack([own, other - own])
+
+
+@contextlib.contextmanager
+def unseen_by_generators(device: torch.device) -> Iterator[None]:
+    """What is drawn inside (dropout, say) leaves the script's random numbers as they were."""
+    devices: list[Any] = [] if of_kind(device.type) is None else [device]
+    kind = device.type if devices else "cuda"  # which is never asked where no device is named
+    with torch.random.fork_rng(devices=devices, device_type=kind):
+        yield
+
+
+@contextlib.contextmanager
+def evaluating(module: nn.Module | None) -> Iterator[None]:
+    """In eval mode, so that no batch norm learns from a look; afterwards each part is as it was."""
+    training = [each for each in module.modules() if each.training] if module is not None else []
+    try:
+        for each in training:
+            each.training = False
+        yield
+    finally:
+        for each in training:
+            each.training = True
+
+
+# Makes a monitor a callback of Lightning where Lightning is used, and a plain object where it is not.
+#
+# Which of Lightning's two names a script imports is known when it builds the monitor, not when this file is imported.
+
+
+_NAMES = ("lightning.pytorch", "pytorch_lightning")
+_PATIENCE = 10  # steps without a posterior until that is told
+
+
+class LightningHooks:
+    """What Lightning calls. A monitor that is built beside Lightning is an instance of its Callback as well."""
+
+    _calls: int
+    _records: Records
+    _source: str | None
+    _missed = 0
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        bases = tuple(sys.modules[name].Callback for name in _NAMES if name in sys.modules)
+        plain: Any = cls
+        made: Self = object.__new__(_joined(plain, bases) if bases else plain)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process (`ddp_spawn`) is made there, of what Lightning is there."""
+        base = next(each for each in type(self).__mro__ if "_joined_with" not in vars(each))
+        return _rebuilt, (base, self.__dict__)
+
+    def update(self, mu: Tensor, logvar: Tensor, *, decode: Decode | None, step: int | None) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def _is_due(self) -> bool:
+        raise NotImplementedError
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 Lightning's signature
+        where = getattr(trainer, "log_dir", None) or getattr(trainer, "default_root_dir", None)
+        self._records.offer(Path(where) if where else None, getattr(trainer, "loggers", ()))
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any, **__: Any) -> None:
+        if not trainer.is_global_zero:
+            return
+        self._calls += 1
+        if not self._is_due():
+            return
+        self._calls -= 1  # `update` counts
+        found = posterior_at(pl_module, self._source) if self._source else posterior_in(outputs)
+        if found is None:
+            self._miss()
+        else:
+            decode = _in_eval_mode(found, pl_module)
+            self.update(found.mu, found.logvar, decode=decode, step=trainer.global_step)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        if trainer.is_global_zero:
+            self.close()
+
+    def _miss(self) -> None:
+        self._calls += 1
+        self._missed += 1
+        if self._missed == _PATIENCE:
+            where = (
+                f"the module's attribute '{self._source}'" if self._source else "what training_step returns"
+            )
+            print(
+                f"hotlap: no posterior is watched: {where} holds no mu and logvar.\n"
+                '  -> return {"loss": loss, "mu": mu, "logvar": logvar}, or name an attribute: source="..."',
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _in_eval_mode(found: Found, module: Any) -> Decode | None:
+    decode = found.decode
+    if decode is None:
+        return None
+
+    def decoded(z: Tensor) -> Tensor:
+        with evaluating(module):
+            return decode(z)
+
+    return decoded
+
+
+@functools.cache
+def _joined(cls: Any, bases: tuple[Any, ...]) -> Any:
+    body = {"__module__": cls.__module__, "__doc__": cls.__doc__, "_joined_with": bases}
+    return type(cls.__name__, (cls, *bases), body)
+
+
+def _rebuilt(cls: Any, state: dict[str, Any]) -> Any:
+    made = cls.__new__(cls)
+    made.__dict__.update(state)
+    return made
+
 
 ROWS = 256
 """Posteriors of one look. Mutual information shows up to ln(256) = 5.5 nats; small batches are collected until there
@@ -153,7 +331,7 @@ class PosteriorMonitor(LightningHooks):
 
     def _collect(self, mu: Tensor, logvar: Tensor) -> bool:
         have = sum(len(each) for each, _ in self._rows)
-        means, logvars = (latent.as_rows(each)[: ROWS - have] for each in (mu, logvar))
+        means, logvars = (as_rows(each)[: ROWS - have] for each in (mu, logvar))
         self._rows.append((means.clone(), logvars.clone()))  # the script may change its own in place
         return have + len(means) >= ROWS
 
@@ -162,12 +340,12 @@ class PosteriorMonitor(LightningHooks):
             means, logvars = (torch.cat(part) for part in zip(*self._rows, strict=True))
             generator = self._generator(means.device)
             noise = torch.randn(means.shape, generator=generator, device=means.device)
-            seen = latent.figures(means, logvars, noise)
+            seen = figures(means, logvars, noise)
             self._rows.clear()
         gap = None
         if decode is not None and self.budget.allows("gap", _GAP_S):
             with self.budget.spending("gap"):
-                gap = self._attempt(latent.shuffled_gap, decode, mu.detach(), generator)
+                gap = self._attempt(shuffled_gap, decode, mu.detach(), generator)
             gap = None if gap is _FAILED else gap
         everything = seen if gap is None else torch.cat([seen, gap.to(seen.device)])
         self._pending = (step, len(means), Reading(everything), gap is not None)
@@ -214,3 +392,54 @@ class PosteriorMonitor(LightningHooks):
     def _say(self, verdict: Verdict) -> None:
         since = f" since step {verdict.since}" if verdict.state is not State.HEALTHY else ""
         print(f"hotlap: posterior {verdict.state}{since}: {verdict.reason}", file=sys.stderr, flush=True)
+
+
+# Finds the posterior in what a script has: the result of a training step, or an attribute of a module.
+
+
+_MEANS = ("mu", "mean", "z_mean", "mus", "loc", "means")
+_LOGVARS = ("logvar", "log_var", "z_logvar", "z_log_var", "logvars", "log_variance")
+_SCALES = ("scale", "std", "stddev", "sigma")
+
+
+class Found(NamedTuple):
+    """`decode` maps latents to the reconstruction loss of the batch they came from."""
+
+    mu: Tensor
+    logvar: Tensor
+    decode: Decode | None = None
+
+
+def posterior_in(value: Any) -> Found | None:
+    """The posterior in a pair (mu, logvar), a mapping, a distribution or any object with such attributes."""
+    if isinstance(value, Found):
+        return value
+    if isinstance(value, tuple | list):
+        is_pair = len(value) in (2, 3) and all(isinstance(each, Tensor) for each in value[:2])
+        return Found(*value) if is_pair else None
+    mean, logvar = _named(value, _MEANS), _named(value, _LOGVARS)
+    if logvar is None and (scale := _named(value, _SCALES)) is not None:
+        logvar = 2.0 * scale.detach().log()
+    if mean is None or logvar is None:
+        return None
+    decode = _get(value, "decode") if isinstance(value, Mapping) else None
+    return Found(mean, logvar, decode if callable(decode) else None)
+
+
+def posterior_at(module: Any, path: str) -> Found | None:
+    """The posterior at an attribute, with dots for parts of parts; what can be called there is called."""
+    value = module
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    if callable(value) and not isinstance(value, Mapping):
+        value = value()
+    return posterior_in(value)
+
+
+def _named(value: Any, names: tuple[str, ...]) -> Tensor | None:
+    found = (_get(value, name) for name in names)
+    return next((each for each in found if isinstance(each, Tensor)), None)
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

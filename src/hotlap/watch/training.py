@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,24 +24,30 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hotlap.probe import boundary
+from hotlap.probe.accelerator import in_use, of_kind
+from hotlap.seams.patches import Patches
 from hotlap.watch.budget import Budget
-from hotlap.watch.hooks import Hooks
-from hotlap.watch.journal import process_journal
-from hotlap.watch.monitors.gradient_norm import GradientNorm
-from hotlap.watch.monitors.loss_spike import LossSpike
-from hotlap.watch.monitors.memory_growth import MemoryGrowth, resident_bytes
-from hotlap.watch.monitors.not_finite import NotFinite
-from hotlap.watch.monitors.throughput_drift import ThroughputDrift
-from hotlap.watch.reading import Reading
-from hotlap.watch.word import Word
+from hotlap.watch.monitors import (
+    GradientNorm,
+    LossSpike,
+    MemoryGrowth,
+    NotFinite,
+    ThroughputDrift,
+    Word,
+    resident_bytes,
+)
+from hotlap.watch.records import process_journal
 
 _MEMORY_EVERY_S, _JUDGE_EVERY_S, _TELL_EVERY_S = 2.0, 20.0, 1.0
 _BLOCK_S, _MOST_STEPS = 0.1, 128
 """Steps are looked at in blocks of about so long: what all of them share is paid once, and caches stay the script's."""
 _NORM_EVERY = 10  # steps
 _MOST_PENDING = 8  # figures that a device has not computed yet
+_MOST_WAITING = 8 * _MOST_STEPS
+"""Losses kept while the budget allows no look: the first of them show since when a loss is not finite."""
 # What tasks may take, until it has been measured.
 _LOOK_S, _NORM_S, _JUDGE_S, _TELL_S = 0.0002, 0.005, 0.01, 0.001
 
@@ -114,7 +121,7 @@ class TrainingMonitor:
         self._block = _block_size(self._block, now - self._began) if self._began else 1
         self._began, self._next_block = now, self.steps + self._block
         if not self.budget.allows("block", _LOOK_S):
-            self._losses.clear()
+            del self._losses[_MOST_WAITING:]
             return
         with self.budget.spending("block"):
             self._take_losses()
@@ -164,10 +171,10 @@ class TrainingMonitor:
         used = resident_bytes()
         if used is not None:
             self._memory.add(self.steps, now, used)
-        cuda: Any = torch.cuda
-        if cuda.is_initialized():
+        device = in_use()
+        if device is not None and device.memory is not None:
             self._device_memory = self._device_memory or MemoryGrowth("gpu-memory")
-            self._device_memory.add(self.steps, now, cuda.memory_allocated())
+            self._device_memory.add(self.steps, now, device.memory[0]())
         if now >= self._next_judge and self.budget.allows("judge", _JUDGE_S):
             self._next_judge = now + _JUDGE_EVERY_S
             with self.budget.spending("judge"):
@@ -190,3 +197,104 @@ class TrainingMonitor:
 def _block_size(steps: int, seconds: float) -> int:
     """As many steps as take about the time of a block."""
     return max(1, min(_MOST_STEPS, 2 * steps, round(_BLOCK_S * steps / max(seconds, 1e-6))))
+
+
+# Sees the backward passes and optimizer steps of this process, whichever framework makes them.
+
+
+Seen = Callable[[Tensor | None, Callable[[], Sequence[Tensor]]], None]
+
+
+class Hooks:
+    """Calls `seen(loss, parameters)` after each step of the optimizer that steps most often.
+
+    The loss is that of the last backward pass before the step, as it was before a gradient scaler.
+    """
+
+    def __init__(self, seen: Seen) -> None:
+        self.passes = 1  # backward passes of the last step: gradients may be accumulated
+        self._passes = 0
+        self._call = seen
+        self._loss: Tensor | None = None
+        self._scaled: tuple[int, Tensor] | None = None
+        self._made: dict[int, int] = {}
+        self._most = 0
+        self._is_compiling = torch.compiler.is_compiling
+        self._patches = Patches()
+        self._patches.keep(register_optimizer_step_post_hook(self._stepped).remove)
+        self._patches.wrap(torch.autograd, "backward", self._around_backward)
+        self._patches.wrap(torch.amp.GradScaler, "scale", self._around_scale)
+
+    def remove(self) -> None:
+        self._patches.undo_all()
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        if self._is_compiling():
+            return
+        made = self._made[id(optimizer)] = self._made.get(id(optimizer), 0) + 1
+        if made > self._most:
+            self._most = made
+            loss, self._loss = self._loss, None
+            self.passes, self._passes = max(1, self._passes), 0
+            boundary.attempt(self._call, loss, functools.partial(_parameters, optimizer))
+
+    def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def passed(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_compiling():
+                boundary.attempt(self._take, args[0] if args else kwargs.get("tensors"))
+            return original(*args, **kwargs)
+
+        return passed
+
+    def _take(self, tensors: Any) -> None:
+        self._passes += 1
+        loss = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+        if self._scaled is not None and self._scaled[0] == id(loss):
+            loss = self._scaled[1]
+        self._scaled = None
+        self._loss = loss.detach() if isinstance(loss, Tensor) and loss.numel() == 1 else None
+
+    def _around_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The scale changes by itself, and would look like a jump of the loss."""
+
+        @functools.wraps(original)
+        def scaled(scaler: Any, outputs: Any) -> Any:
+            result = original(scaler, outputs)
+            if isinstance(outputs, Tensor):
+                self._scaled = (id(result), outputs.detach())
+            return result
+
+        return scaled
+
+
+def _parameters(optimizer: Any) -> list[Tensor]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+# Figures on their way from a device to the host: nobody waits for them.
+
+
+class Reading:
+    """A copy that was begun. On the CPU it is there at once; from a device it comes when that has got so far."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._event: Any = None
+        device = of_kind(tensor.device.type)
+        if device is not None:
+            self._values = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._values.copy_(tensor.detach(), non_blocking=True)
+            self._event = device.passing_event()
+            self._event.record()
+        else:
+            self._values = tensor.detach()
+
+    @property
+    def ready(self) -> bool:
+        return self._event is None or bool(self._event.query())
+
+    def values(self) -> list[float]:
+        """Ask only when it is ready, unless waiting is fine (at the end of training)."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [float(each) for each in self._values.reshape(-1).tolist()]

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from hotlap.data import BucketBatchSampler, open_shards
 from hotlap.data.pack.job import Order
 from hotlap.data.pack.run import pack
-from hotlap.data.sealed import read_seal
+from hotlap.data.shards import read_seal
 from hotlap_recipes.seqset_vae import LARGEST_SET, subjects
 from hotlap_recipes.seqset_vae.subjects import Item, ParquetSubjects, read_table
 

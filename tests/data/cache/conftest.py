@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from hotlap.data.cache.batches import identical
-from hotlap.data.cache.served import kept_of
+from hotlap.data.cache.served import identical, kept_of
+from hotlap.sameness.audit import Audit
 
 
 class Made(Dataset):
@@ -40,6 +40,12 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.delenv("HOTLAP_CACHE", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def unaudited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is fetched a second time: for tests that count what is fetched."""
+    monkeypatch.setattr(Audit, "due", lambda _: False)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.utils.data import Subset
 
 from hotlap.data.cache.fingerprint import fingerprint
-from hotlap.data.cache.refusal import NoFileError
+from hotlap.data.cache.messages import NoFileError
 from hotlap.data.cache.source import source_of
 
 CODE = """
@@ -189,3 +189,23 @@ def test_the_name_is_the_same_in_another_process(tmp_path):
     argv, env = [sys.executable, "other.py"], {"PYTHONHASHSEED": "1"}
     told = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, check=True, text=True).stdout
     assert told.strip() == name(rows(words={"x", "yy", "zzz"}, rows=np.arange(5)))
+
+
+def test_an_installed_package_is_a_library_wherever_it_lies(tmp_path, monkeypatch):
+    """Such as in the folder of the user, or in that of another environment."""
+    place = tmp_path / "elsewhere" / "site-packages"
+    place.mkdir(parents=True)
+    (place / "installed_rows.py").write_text(
+        "FIRST = dict.__dict__['fromkeys']\ndef row(at):\n    return FIRST, at\n"
+    )
+    monkeypatch.syspath_prepend(str(place))
+    import installed_rows  # type: ignore[import-not-found]
+
+    class Rows:
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return installed_rows.row(index)
+
+    assert fingerprint(source_of(Rows())[0])

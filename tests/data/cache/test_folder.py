@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import json
 import os
 import resource
 import signal
@@ -221,10 +222,10 @@ def test_a_disk_that_is_full_in_the_middle(made, words, tmp_path, require_equal)
         (tmp_path / "large").unlink()
         served = None
         monkey = pytest.MonkeyPatch()
-        monkey.setattr("hotlap.data.cache.materialise._in_memory", lambda source: "memory instead")
+        monkey.setattr("hotlap.data.cache.materialise._in_memory", lambda *_: "memory instead")
         from hotlap.data.cache.materialise import _in_file
 
-        served = _in_file(source_of(dataset)[0])
+        served = _in_file(source_of(dataset)[0], None)
         monkey.undo()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -240,7 +241,7 @@ def test_a_real_full_disk(made, words, tmp_path, monkeypatch, require_equal):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=600k", "none", disk], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=600k,mode=700", "none", disk], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("only root may mount a small disk")
@@ -298,3 +299,64 @@ def test_who_waits_for_a_build_says_for_whom(made, tmp_path, words):
     threading.Timer(0.7, lock.close).start()
     assert materialise(dataset, "file")[5] == 5
     assert "waiting for process 4711, which builds the same cache" in words()
+
+
+def flip_in_the_middle(part: Path) -> None:
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+
+
+def test_a_byte_that_was_flipped_far_from_both_ends_is_never_served(tmp_path, made, words):
+    dataset = made(lambda index: torch.full((9000,), index))
+    materialise(dataset, "file")
+    place = next(tmp_path.glob(f".hotlap/cache/*/{folder.INDEX}")).parent
+    flip_in_the_middle(place / "0.data")
+    found = folder.find(place.parent, place.name)
+    assert found == "its 0.data is damaged"
+
+
+@pytest.mark.parametrize("which", ["home", "cache", "part", "index"])
+def test_what_others_may_write_to_is_not_read(rows, words, which):
+    materialise(Rows(rows), "file")
+    place = only(rows)
+    path = {"home": place.parent, "cache": place, "part": place / "0.data", "index": place / folder.INDEX}[
+        which
+    ]
+    path.chmod(path.stat().st_mode | 0o020)
+    words()
+    assert np.array_equal(materialise(Rows(rows), "file")[29], Rows(rows)[29])
+    told = words()
+    assert "others may write to" in told
+    assert "come from" not in told
+    assert ("in memory" in told) == (which == "home")
+
+
+def test_a_cache_is_for_its_owner_whatever_the_umask(rows):
+    before = os.umask(0)
+    try:
+        materialise(Rows(rows), "file")
+    finally:
+        os.umask(before)
+    place = only(rows)
+    assert {each.stat().st_mode & 0o777 for each in (place, place.parent, place.parent.parent)} == {0o700}
+    assert {each.stat().st_mode & 0o777 for each in place.iterdir()} == {0o600}
+
+
+def test_an_index_that_names_objects_is_refused_before_anything_is_unpickled(rows):
+    materialise(Rows(rows), "file")
+    place = only(rows)
+    body = json.loads(json.loads((place / folder.INDEX).read_text())["index"])
+    body["layout"]["shape"]["kind"] = "object"
+    text = json.dumps(body)
+    (place / folder.INDEX).write_text(json.dumps({"seal": folder._seal(text), "index": text}))
+    assert folder.find(place.parent, place.name) == "it holds objects, which only memory may keep"
+
+
+def test_a_dataset_built_anew_in_each_epoch_keeps_its_second_cache(rows, words):
+    for _ in range(2):  # two runs of a script with two datasets
+        kept = [materialise(Rows(rows, factor), "file") for factor in (1.0, 2.0)]
+        told = words()
+    del kept
+    assert "built anew" not in told
+    assert told.count("come from") == 2

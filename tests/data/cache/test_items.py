@@ -12,8 +12,7 @@ import torch
 from torch.utils.data import ConcatDataset, StackDataset, Subset
 
 from hotlap.data import materialise
-from hotlap.data.cache.batches import identical
-from hotlap.data.cache.served import kept_of
+from hotlap.data.cache.served import identical, kept_of
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -145,7 +144,7 @@ def test_a_random_split_of_windows_still_overlaps(made, require_equal):
 
 
 def test_what_is_no_number_of_an_item_goes_to_the_dataset(made):
-    dataset = made(lambda index: torch.tensor(index))
+    dataset = made(lambda index: torch.as_tensor(index, dtype=torch.int64))
     dataset.named = {"first": 0}
     served = materialise(dataset)
     assert served[torch.tensor(4)] == served[np.int64(4)] == 4

@@ -14,8 +14,10 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, TensorDataset
 
 from hotlap.data import CannotCacheError, materialise
-from hotlap.data.cache import budget, child, proof, rng
+from hotlap.data.cache import child, proof
+from hotlap.data.cache import proof as budget
 from hotlap.data.cache.source import source_of
+from hotlap.sameness import random_states
 
 GENERATOR = np.random.default_rng(3)
 
@@ -215,11 +217,11 @@ def test_nothing_moves_in_the_script_s_own_process(tmp_path, require_equal):
     place, numbers, states = (
         os.lseek(dataset.opened.fileno(), 0, os.SEEK_CUR),
         dataset.rng.bit_generator.state,
-        rng.states(),
+        random_states.states(),
     )
     assert proof.prove(source_of(dataset)[0]).alone  # two processes would move the position of each other
     served = materialise(dataset)
-    assert not rng.moved(states)
+    assert not random_states.moved(states)
     assert (dataset.fetched, dataset.late, dataset.rng.bit_generator.state) == (0, None, numbers)
     assert os.lseek(dataset.opened.fileno(), 0, os.SEEK_CUR) == place
     content = path.read_bytes()

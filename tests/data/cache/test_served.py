@@ -12,14 +12,16 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from hotlap.data import materialise
 from hotlap.data.cache import materialise as materialising
-from hotlap.data.cache.batches import identical
-from hotlap.data.cache.served import kept_of
+from hotlap.data.cache.messages import CannotCacheError
+from hotlap.data.cache.served import identical, kept_of
+from hotlap.sameness import breach
 
 
 class Tokens(Dataset):
@@ -82,6 +84,7 @@ class Registered(Dataset):
         return index
 
 
+@pytest.mark.usefixtures("unaudited")
 def test_it_is_of_the_dataset_s_class_and_shares_its_attributes():
     dataset = Tokens()
     served = materialise(dataset)
@@ -116,7 +119,12 @@ def test_a_dataset_that_the_script_changes_is_served_as_it_is_now(change, words)
     change(dataset, served)
     assert [each.tolist() for each in served] == [each.tolist() for each in dataset]
     assert identical(served.__getitems__([3, 1]), [dataset[3], dataset[1]])
-    assert words().count("was changed by the script: its items are no longer served from the cache") == 1
+    assert (
+        words().count(
+            "was changed by the script after items were kept: items of Tokens are no longer served from the cache"
+        )
+        == 1
+    )
 
 
 class Shared(Dataset):
@@ -171,15 +179,16 @@ def test_copies_and_pickles_are_those_of_the_original():
         assert b"hotlap" not in content
 
 
+@pytest.mark.usefixtures("unaudited")
 @pytest.mark.parametrize("keep", ["memory", "file"])
 def test_a_spawned_worker_shares_the_cache(keep, monkeypatch):
     dataset = Tokens()
     del dataset.weights  # torch would ask the process that is being started for room
     dataset.weights = 1
     served = materialise(dataset, keep)
-    monkeypatch.setattr(context, "get_spawning_popen", lambda: object())
-    text = bytes(ForkingPickler.dumps(served))
-    monkeypatch.undo()
+    with monkeypatch.context() as patched:
+        patched.setattr(context, "get_spawning_popen", lambda: object())
+        text = bytes(ForkingPickler.dumps(served))
     other = pickle.loads(text)
     made = Tokens.made
     assert kept_of(other).store is not kept_of(served).store
@@ -223,3 +232,60 @@ def test_memory_goes_with_the_dataset():
     del dataset, served
     gc.collect()
     assert held() == before and number not in materialising._remembered
+
+
+class Indexed(Dataset):
+    """Its items hold their index as it was given."""
+
+    def __init__(self) -> None:
+        self.table = np.arange(60.0)
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor(self.table[index]), torch.tensor(index)
+
+
+def test_an_index_of_another_type_is_compared_before_it_is_served() -> None:
+    dataset = Indexed()
+    served = materialise(dataset)
+    assert served[3][1].dtype is torch.int64
+    assert identical(served[np.int64(4)], dataset[np.int64(4)]) and not kept_of(served).dropped
+    assert identical(served[np.int32(5)], dataset[np.int32(5)]) and kept_of(served).dropped
+
+
+def test_a_change_between_epochs_ends_the_cache_before_a_batch_and_is_no_breach() -> None:
+    breach.found.clear()
+    dataset = Indexed()
+    kept = kept_of(served := materialise(dataset))
+    for index in range(60):
+        served[index]
+    kept.at_bound()
+    assert not kept.dropped
+    dataset.table += 1.0
+    kept.at_bound()
+    assert kept.dropped and not breach.found
+
+
+def test_a_change_that_is_found_when_an_epoch_ends_is_a_breach() -> None:
+    breach.found.clear()
+    dataset = Indexed()
+    kept = kept_of(served := materialise(dataset))
+    kept.watch._pace.due = lambda: False  # nothing is compared in between
+    dataset.table += 1.0
+    served[7]
+    kept.at_bound()
+    assert kept.dropped and [each.batches for each in breach.found] == [1]
+    breach.found.clear()
+
+
+def test_tensors_with_attributes_are_not_kept() -> None:
+    class Marked(Indexed):
+        def __getitem__(self, index: Any) -> torch.Tensor:
+            row = torch.tensor(self.table[index])
+            row.weight = 1.0  # type: ignore[attr-defined]
+            return row
+
+    with pytest.raises(CannotCacheError, match="weight"):
+        materialise(Marked())

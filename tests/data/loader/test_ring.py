@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotlap.data.ring import Ring
-from hotlap.data.ring_codec import Arena, DoesNotFitError, read, write
+from hotlap.data.ring import Arena, DoesNotFitError, Ring, read, write
 
 
 def new_ring():

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hotlap.data.budget import Budget
 from hotlap.data.loader import Loader
-from hotlap.data.threads import hazard
+from hotlap.data.loader_fetch import hazard
 
 
 class Sleeping(Dataset):

@@ -13,8 +13,17 @@ from torch.utils.data import TensorDataset
 from hotlap.data.budget import Budget, free_ram, usable_cores
 from hotlap.data.loader import Loader
 from hotlap.data.loader_fetch import Fetched
-from hotlap.data.tuner import IN_PROCESS, PROCESSES, THREADS, Setting, Story, Tuner
-from hotlap.data.tuning import Limits, chosen_by_user, measured
+from hotlap.data.tuning import (
+    IN_PROCESS,
+    PROCESSES,
+    THREADS,
+    Limits,
+    Setting,
+    Story,
+    Tuner,
+    chosen_by_user,
+    measured,
+)
 
 
 @dataclass

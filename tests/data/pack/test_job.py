@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hotlap.data.pack.job import SHARD_BYTES, Order, plan_job, split
-from hotlap.data.pack.moments import joined, moments_of
+from hotlap.data.pack.job import SHARD_BYTES, Order, joined, moments_of, plan_job, split
 from hotlap.data.pack.sources import open_source
 
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from hotlap.data.decode import default_decoders
-from hotlap.data.pack import cluster
+from hotlap.data.pack import pool
 from hotlap.data.pack.job import Order, plan_job
-from hotlap.data.pack.place import Place
 from hotlap.data.pack.pool import Report, carry_out
 from hotlap.data.pack.run import pack
 from hotlap.data.pack.sources import open_source
-from hotlap.data.pack.work import Task
+from hotlap.data.pack.work import Place, Task
 from hotlap.data.shards import open_shards
 from hotlap.errors import HotlapError
 
@@ -74,15 +73,15 @@ def test_a_task_on_the_cluster_tells_what_it_did_or_what_was_wrong(speech, tmp_p
     Place(tmp_path / "out").work.mkdir(parents=True)
     here = Path.cwd()
     try:
-        done = cluster._carry_out(job, tmp_path / "out", Task("shard", 0), tmp_path)
+        done = pool._carry_out(job, tmp_path / "out", Task("shard", 0), tmp_path)
         assert done[0] == job.bounds[1] and (tmp_path / "out" / "audio_0.tar").exists()
         (speech / "clips/s.0.wav").write_bytes(b"")
-        what, remedy = cluster._carry_out(job, tmp_path / "out", Task("shard", 0), tmp_path)
+        what, remedy = pool._carry_out(job, tmp_path / "out", Task("shard", 0), tmp_path)
     finally:
         os.chdir(here)
     assert "s.0.wav: the file is damaged: it is empty" in what and remedy
     with pytest.raises(HotlapError, match="it is empty"):
-        cluster._tell_or_raise((what, remedy), silent.tell)
+        pool._tell_or_raise((what, remedy), silent.tell)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

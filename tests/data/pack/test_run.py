@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from hotlap.data.pack.job import Order
-from hotlap.data.pack.place import Place
 from hotlap.data.pack.run import pack
+from hotlap.data.pack.work import Place
 from hotlap.data.shards import open_shards
 from hotlap.errors import HotlapError
 

@@ -81,16 +81,14 @@ case(Cause.COLLATE_BOUND, fed(data=0.5, collate=0.7), fed(data=0.5, collate=0.2)
 case(
     Cause.WORKERS_TOO_FEW,
     lambda make, ms: make.sight(make.fed(ms * 50, data=0.5)),
-    lambda make, ms: make.sight(make.fed(ms * 50, data=0.5), host=make.host(cores=1)),
     lambda make, ms: make.sight(make.fed(ms * 50, data=0.5, loader={"iterable": True})),
     lambda make, ms: make.sight(make.fed(ms * 50, data=0.015)),
-    with_workers(4, batch=4.0, data=0.5),
+    with_workers(16, batch=4.0, data=0.5),
 )
 case(
     Cause.WORKERS_TOO_MANY,
-    with_workers(8, 2.0, 0.3, host={"cores": 2}, gauges=lambda make: make.gauges(cpu=0.8, workers_cpu=1.2)),
-    with_workers(8, 2.0, 0.3, host={"cores": 2}, gauges=lambda make: make.gauges(cpu=0.5, workers_cpu=0.2)),
-    with_workers(2, 2.0, 0.3, host={"cores": 2}, gauges=lambda make: make.gauges(cpu=0.8, workers_cpu=1.2)),
+    with_workers(8, 2.0, 0.3, host={"cores": 2}),
+    with_workers(2, 2.0, 0.3, idle=0.0, host={"cores": 2}),
     fed(data=0.5),
 )
 case(
@@ -103,11 +101,6 @@ case(
 case(
     Cause.PREFETCH_SHALLOW,
     lambda make, ms: _bursts(make, ms, idle=0.5),
-    lambda make, ms: _bursts(make, ms, idle=0.05),
-    lambda make, ms: _bursts(make, ms, idle=0.2, batch=2.5),
-    lambda make, ms: _bursts(make, ms, idle=0.5, long=200.0),
-    # One long wait an epoch, of eight steps, is the first batch.
-    lambda make, ms: _bursts(make, ms, idle=0.5, epochs=25),
     with_workers(2, 1.0, 0.3, idle=0.5),
 )
 case(
@@ -118,6 +111,7 @@ case(
     lambda make, ms: _repeating(make, ms, item_bytes=10_000_000),
     lambda make, ms: _repeating(make, ms, item_bytes=None),
     lambda make, ms: _repeating(make, ms, data=0.015),
+    lambda make, ms: _repeating(make, ms, epochs=2),
 )
 case(
     Cause.TRANSFER_EXPOSED,
@@ -129,8 +123,20 @@ case(
     lambda make, ms: _syncing(make, ms, 0.2),
     lambda make, ms: _syncing(make, ms, 0.015),
     lambda make, ms: _syncing(make, ms, 0.2, stage=Stage.VALIDATE),
+    # On the CPU nothing is in flight that could be waited for.
+    lambda make, ms: _syncing(make, ms, 0.2, model=make.model()),
     # A wait for a device that is never idle costs nothing.
     lambda make, ms: _syncing(make, ms, 0.4, gauges=make.gauges(gpu_busy=0.99)),
+)
+case(
+    Cause.ELEMENT_LOOP,
+    lambda make, ms: _reading(make, ms),
+    lambda make, ms: _reading(make, ms, stage=Stage.VALIDATE),
+    lambda make, ms: _reading(make, ms, stage=Stage.DATA),
+    lambda make, ms: _reading(make, ms, reads=4),
+    # A line that takes a millisecond for each read does something else.
+    lambda make, ms: _reading(make, ms, reads=max(8, round(0.18 * ms))) if ms > 50 else _monitored(make, ms),
+    lambda make, ms: _monitored(make, ms),
 )
 case(
     Cause.LAUNCH_BOUND,
@@ -148,15 +154,13 @@ case(
     lambda make, ms: _batches(make, ms, samples=4),
     lambda make, ms: _batches(make, ms, samples=256),
     lambda make, ms: _batches(make, ms, samples=-1),
-    lambda make, ms: _batches(make, ms, samples=4, call_us=500),
     lambda make, ms: _batches(make, ms, samples=4, modules=1),
     lambda make, ms: _batches(make, ms, samples=4, ram_free_bytes=4 * GIB),
 )
 case(
     Cause.UNCOMPILED,
     plain(ops=Ops(pointwise=0.6)),
-    plain(ops=Ops(pointwise=0.02)),
-    plain(),
+    plain(shares={Stage.DATA: 0.99}),
     plain(host={"compiler": None}, ops=Ops(pointwise=0.6)),
     lambda make, ms: make.sight(make.timeline(ms, ops=Ops(pointwise=0.6), model=make.model(compiled=True))),
 )
@@ -171,7 +175,6 @@ case(
     lambda make, ms: _on_gpu(make, ms),
     plain(),
     lambda make, ms: _on_gpu(make, ms, runtime=Runtime(2, autocast="bfloat16")),
-    lambda make, ms: _on_gpu(make, ms, gauges=make.gauges(gpu_busy=0.3)),
     lambda make, ms: make.sight(make.timeline(ms), host=make.gpu_host()),
 )
 case(
@@ -192,7 +195,7 @@ case(
     plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(Optimizer("AdamW", 100, 10**6, steps=205),)),
     plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(Optimizer("AdamW", 100, 10**6, fused=True, steps=205),)),
     plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(Optimizer("LBFGS", 100, 10**6, steps=205),)),
-    plain(optimizers=(Optimizer("SGD", 100, 10**6, steps=205),)),
+    plain(shares={Stage.DATA: 0.7}, optimizers=(Optimizer("SGD", 100, 10**6, steps=205),)),
 )
 case(
     Cause.PADDING_WASTE,
@@ -229,10 +232,11 @@ case(
     Cause.MONITORING_HEAVY,
     lambda make, ms: _monitored(make, ms),
     lambda make, ms: _monitored(make, ms, share=0.05),
-    # A line that reads one element after the other is the business of host-sync.
-    lambda make, ms: _monitored(
-        make, ms, syncs=(SyncPoint(make.line(file="monitor.py").place, "Tensor.item", 64 * 205, 1e-6),)
-    ),
+    # Ranks that wait for each other do not monitor; and behind the call of a trainer is all of the training.
+    lambda make, ms: _monitored(make, ms, inner="distributed_c10d.all_gather"),
+    lambda make, ms: _monitored(make, ms, code="trainer.fit(net)", runtime=Runtime(1, framework="lightning")),
+    # A line that reads one element after the other is the business of element-loop.
+    lambda make, ms: _reading(make, ms),
     lambda make, ms: _monitored(make, ms, pauses=Pauses(3, 0.3 * ms * 0.2, 1.0)),
     plain(shares={Stage.OTHER: 0.3}),
 )
@@ -296,6 +300,8 @@ case(
     Cause.STRAGGLER_RANK,
     lambda make, ms: _ranks(make, ms, slow=0.3),
     lambda make, ms: _ranks(make, ms, slow=0.01),
+    # The rank that saves for all.
+    lambda make, ms: _ranks(make, ms, slow=0.3, stage=Stage.CHECKPOINT),
     plain(),
 )
 case(
@@ -322,14 +328,24 @@ def _bursts(
     return make.sight(make.timeline(ms, columns={Stage.DATA: column}, loaders=(loader,), workers=rows))
 
 
-def _repeating(make: Any, ms: float, data: float = 0.5, **changes: Any) -> Sight:
+def _repeating(make: Any, ms: float, data: float = 0.5, epochs: int = 4, **changes: Any) -> Sight:
     dataset = replace(make.loader().dataset, **{"deterministic": True, **changes})
-    return make.sight(make.fed(ms, data, loader={"dataset": dataset, "epochs": 4}))
+    return make.sight(make.fed(ms, data, loader={"dataset": dataset, "epochs": epochs}))
 
 
 def _syncing(make: Any, ms: float, share: float, stage: Stage = Stage.FORWARD, **changes: Any) -> Sight:
     point = SyncPoint(make.place("train.py", 88), "Tensor.item", 2050, share * ms / 1e3 * 205, stage)
-    return make.sight(make.timeline(ms, syncs=(point,), **changes))
+    return make.sight(
+        make.timeline(ms, syncs=(point,), **{"model": make.model(devices=("cuda:0",)), **changes})
+    )
+
+
+def _reading(make: Any, ms: float, reads: int | None = None, stage: Stage = Stage.OTHER) -> Sight:
+    """A line that holds 18 % of the step and reads elements for 5 us each, or so many of them."""
+    line = make.line(stage, 0.6, file="monitor.py")
+    count = reads if reads is not None else round(0.18 * ms / 0.005)
+    point = SyncPoint(line.place, "Tensor.item", count * 205, 1e-6, stage)
+    return make.sight(make.timeline(ms, {stage: 0.3}, lines=(line,), syncs=(point,)))
 
 
 def _on_gpu(make: Any, ms: float, **changes: Any) -> Sight:
@@ -395,8 +411,11 @@ def _pooled(
     return make.sight(replace(timeline, model=model))
 
 
-def _monitored(make: Any, ms: float, share: float = 0.6, **changes: Any) -> Sight:
-    line = make.line(Stage.OTHER, share, file="monitor.py")
+def _monitored(
+    make: Any, ms: float, share: float = 0.6, inner: str = "", code: str = "", **changes: Any
+) -> Sight:
+    line = replace(make.line(Stage.OTHER, share, file="monitor.py"), inner=inner)
+    line = replace(line, place=replace(line.place, code=code))
     return make.sight(make.timeline(ms, {Stage.OTHER: 0.3}, lines=(line,), **changes))
 
 
@@ -411,13 +430,15 @@ def _memory(make: Any, ms: float, rss: list[int], ram_free: int | None = None, *
     return make.sight(make.timeline(ms, gauges=late, **changes))
 
 
-def _ranks(make: Any, ms: float, slow: float = 0.0, comm: float | None = 0.0) -> Sight:
+def _ranks(
+    make: Any, ms: float, slow: float = 0.0, comm: float | None = 0.0, stage: Stage = Stage.DATA
+) -> Sight:
     """Three ranks; the first loads longer, the others wait for it in collectives."""
     waits = [comm, *([comm + slow] * 2 if comm is not None else [None] * 2)]
     timelines = [
         make.timeline(
             ms,
-            {Stage.DATA: slow if rank == 0 else 0.0},
+            {stage: slow if rank == 0 else 0.0},
             rank=rank,
             world=3,
             runtime=Runtime(2, backend="gloo"),

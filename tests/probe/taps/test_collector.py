@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -60,3 +62,38 @@ def test_detached_it_no_longer_listens(session, written):
     gc.collect()
     assert len(gc.callbacks) == before - 1
     assert written() == []
+
+
+INTERRUPTED = """
+import ctypes, functools, gc, os, signal, sys, tempfile
+from pathlib import Path
+from hotlap.probe.session import Session
+from hotlap.probe.taps import collector
+
+class Own(Exception): pass
+raised, seen = [], []
+def handle(*_):
+    raised.append(Own())
+    raise raised[-1]
+signal.signal(signal.SIGUSR1, handle)
+collector.install(Session(Path(tempfile.mkdtemp()), 0))
+kill = ctypes.CDLL(None).kill  # from C, as a signal that comes while the collector works: no bytecode is run before
+kill.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.py_object, ctypes.py_object)
+arrives = functools.partial(kill, os.getpid(), int(signal.SIGUSR1))
+gc.disable()
+for _ in range(5):
+    gc.callbacks.insert(0, arrives)
+    try:
+        gc.collect()
+        for _ in range(3): pass
+    except Own as error:
+        seen.append(error)
+    finally:
+        gc.callbacks.remove(arrives)
+print(len(raised) >= 5, len(seen) == 5, all(error in raised for error in seen), len(gc.callbacks))
+"""
+
+
+def test_what_a_signal_handler_raises_during_a_collection_reaches_the_script():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("True True True 1\n", "")

@@ -44,7 +44,7 @@ def hotlap(tree, tmp_path):
 def test_the_naive_configuration_is_told_its_decode_splat_and_evaluation(hotlap, tmp_path):
     hotlap(
         "profile",
-        ("--steps", "10", "--json", "view.json"),
+        ("--steps", "10", "--experiments", "15s", "--json", "view.json"),
         "configs/lss_swin_nuscenes_naive.py",
         "data.samples_per_gpu=2",
         "evaluation.interval=2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hotlap.watch.latent import mutual_information
+from hotlap.watch.posterior import mutual_information
 from hotlap_recipes.seqset_vae.naive_monitor import NaiveMonitor, falls, pairwise_information
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.report.live.page import LivePages, points
-from hotlap.report.live.picture import picture
-from hotlap.report.live.terminal import draw, sparks
+from hotlap.report.live.picture import LivePages, draw, picture, points, sparks
 from hotlap.report.locale import LANGUAGES, Phrases
 from hotlap.watch.collapse import State as PosteriorState
-from hotlap.watch.live.state import State
+from hotlap.watch.live.reader import State
 
 WORDS = {
     "loss-spike": ("calm", "spiked", "diverges"),

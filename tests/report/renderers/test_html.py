@@ -113,7 +113,7 @@ def test_says_what_the_view_says(pages, lang):
     page = pages["data-bound", lang]
     for figure in (
         "item-cpu-bound",
-        "70 %",
+        "cache-dataset=memory",
         "40.9 ms",
         "9,850",
         "scaler.transform",

@@ -62,7 +62,7 @@ def test_the_plots_are_drawn(browse, page_of):
     dom = browse(page_of("data-bound"), "--dump-dom")
     assert re.search(r"<html[^>]* data-drawn", dom), "the page's script did not reach its end"
     plots = drawn(dom)
-    assert set(plots) == {"timeline", "workers", "memory", "cpu"}
+    assert set(plots) == {"timeline", "experiments", "workers", "memory", "cpu"}
     for stage in ("data", "forward", "backward", ["optimizer", "~"][0], "longest step"):
         assert f">{stage}</text>" in plots["timeline"]
     assert plots["timeline"].count('class="js-fill"') >= 6

@@ -12,13 +12,10 @@ from array import array
 
 import pytest
 
-from hotlap.diagnose.fold import fold
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
-from hotlap.watch.live.progress import progress
-from hotlap.watch.live.reader import LiveReader
-from hotlap.watch.live.state import State, state_of
-from hotlap.watch.live.told import Told
+from hotlap.timeline.fold import fold
+from hotlap.watch.live.reader import LiveReader, State, Told, progress, state_of
 
 
 def marked(count):
@@ -137,7 +134,7 @@ def test_a_folder_that_is_gone(look, run):
     ],
 )
 def test_what_is_damaged_is_named_and_the_rest_is_shown(run, sleeper, damage):
-    from hotlap.report.live.terminal import draw
+    from hotlap.report.live.picture import draw
 
     damage(run, sleeper.pid)
     view = LiveReader(run, fold).look()
@@ -155,11 +152,22 @@ def test_what_is_damaged_is_named_and_the_rest_is_shown(run, sleeper, damage):
     ],
 )
 def test_a_journal_of_somebody_else_does_no_harm(run, sleeper, journal):
-    from hotlap.report.live.terminal import draw
+    from hotlap.report.live.picture import draw
 
     (run / "probe" / f"{sleeper.pid}.watch.json").write_text(json.dumps(journal))
     view = LiveReader(run, fold).look()
     assert view["steps"] == 100 and "100" in draw(view)
+
+
+def test_an_exit_code_or_a_command_that_is_none_is_not_shown(tmp_path):
+    for code, shown in ((3, 3), (-1, None), (10**18, None), ("0", None)):
+        (tmp_path / "applied.json").write_text(json.dumps({"exit_code": code}))
+        assert LiveReader(tmp_path, fold).look(ended=True)["exit_code"] == shown
+    for argv in ([1.5], [["python"]], "python", None):
+        (tmp_path / "job.json").write_text(json.dumps({"argv": argv, "cwd": "/", "name": "train"}))
+        look = LiveReader(tmp_path, fold).look(ended=True)
+        assert look["job"] is None
+        assert "job.json" in str(look["problems"])
 
 
 def test_an_empty_folder_is_a_job_that_has_not_begun(tmp_path):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
+import time
 
 import pytest
 
-from hotlap.report.live.page import LivePages
+from hotlap.report.live.picture import LivePages
+from hotlap.watch.live import server as live_server
 from hotlap.watch.live.server import LiveServer, picture
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 64
@@ -197,3 +200,32 @@ def test_a_look_that_fails_is_an_answer_too(run):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_a_client_that_drips_is_cut_and_starves_nobody(server, ask, monkeypatch):
+    monkeypatch.setattr(live_server, "_PATIENCE_S", 1.0)
+    drips = [socket.create_connection(server.server_address[:2]) for _ in range(40)]
+    try:
+        for _ in range(100):  # each byte comes well within the patience for one byte
+            left = [each for each in drips if _still_taken(each)]
+            if not left:
+                break
+            assert ask("/view.json")[0].status == 200
+            time.sleep(0.1)
+        assert not left
+    finally:
+        for each in drips:
+            each.close()
+
+
+def _still_taken(client):
+    try:
+        client.send(b"G")
+        client.setblocking(False)
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        client.setblocking(True)

@@ -6,10 +6,10 @@ from array import array
 
 import pytest
 
-from hotlap.diagnose.fold import fold
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
-from hotlap.watch.live.stages import lately
+from hotlap.timeline.fold import fold
+from hotlap.watch.live.reader import lately
 from hotlap.watch.live.tail import KEPT, Tail
 
 MS = 1_000_000

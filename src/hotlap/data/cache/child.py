@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from hotlap.data.cache import rng
-from hotlap.data.cache.refusal import CannotCacheError
+from hotlap.data.cache.messages import CannotCacheError
+from hotlap.sameness import random_states
 
 LOOKS_FOR_PARENT_S = 1.0
 ENDS_WITHIN_S = 5.0
@@ -100,7 +100,7 @@ def _serve(connection: Any, subject: Any, seed: int, parent: int) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     torch.set_num_threads(1)
-    rng.seed(seed)
+    random_states.seed(seed)
     with contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
         while True:
             while not connection.poll(LOOKS_FOR_PARENT_S):

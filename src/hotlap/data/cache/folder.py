@@ -1,5 +1,8 @@
 """The folder of caches that outlive a run: `.hotlap/cache/` of the working directory, or HOTLAP_CACHE.
 
+Only its owner may write to a cache, and every byte of it is compared with a checksum when it is opened. What lies
+there is data alone, nothing that could run.
+
 A cache is built in a draft folder under a lock, written through to the disk, and then renamed: it is there as a
 whole or not at all. Who reads one holds it, so that nobody makes room by removing it.
 """
@@ -14,22 +17,20 @@ import os
 import shutil
 import time
 import weakref
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hotlap.data.cache import shape as shapes
-from hotlap.data.cache import witnesses
-from hotlap.data.cache.build import Built
-from hotlap.data.cache.drawer import FolderDrawer
-from hotlap.data.cache.progress import say
-from hotlap.data.cache.store import Layout, Store
+from hotlap.data.cache import watch
+from hotlap.data.cache.build import Built, checksum_of
+from hotlap.data.cache.messages import say
+from hotlap.data.cache.store import FolderDrawer, Layout, Store
+from hotlap.facts import private
 
 INDEX = "index.json"
 NONE = "there is none yet"
-END_BYTES = 1 << 16  # of a part that are compared each time that it is opened, at both ends
 MOST_BYTES = 100 << 30  # of all caches together
 MOST_OF_DISK = 0.5  # of what the caches could have at all
 ASKS_EVERY_S = 0.2
@@ -41,13 +42,17 @@ class Found:
 
     store: Store
     digests: dict[int, bytes]
+    files: tuple[str, ...] = ()  # that its items were read from
+    volatile: tuple[str, ...] = ()  # what fetching them changed of the dataset
 
 
 def home() -> Path:
     """Made when it is missing, and kept out of git."""
     asked = os.environ.get("HOTLAP_CACHE")
     folder = Path(asked).expanduser().absolute() if asked else Path.cwd() / ".hotlap" / "cache"
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make_folder(folder)
+    if reason := private.foreign(folder):
+        raise PermissionError(f"{reason}; make it yours alone with chmod go-w, or set HOTLAP_CACHE")
     ignore = (folder if asked else folder.parent) / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n")
@@ -57,7 +62,7 @@ def home() -> Path:
 @contextlib.contextmanager
 def locked(folder: Path, key: str) -> Iterator[None]:
     """Only one process builds a cache; the others wait until it is there. A kill frees the lock."""
-    with (folder / f"{key}.lock").open("a+") as lock:
+    with open(folder / f"{key}.lock", "a+", opener=private.opener) as lock:
         told = False
         while not _got(lock, fcntl.LOCK_EX):
             if not told:
@@ -75,23 +80,28 @@ def find(folder: Path, key: str) -> Found | str:
     """The cache, or why there is none that may be used."""
     place = folder / key
     try:
+        if alien := _foreign(place):
+            return alien
         drawer = HeldDrawer(place)
         index = _index(place)
-        if damaged := _damaged(place, index["parts"]):
+        if damaged := verify(folder, key):
             return f"its {damaged} is damaged"
-        if path := witnesses.changed([tuple(each) for each in index["files"]]):
+        if path := watch.changed([tuple(each) for each in index["files"]]):
             return f"{path} has changed"
         os.utime(place / INDEX)
         about = index["layout"]
         layout = Layout(
             shapes.from_json(about["shape"]), tuple(about["modes"]), about["count"], about["live"]
         )
+        if any(leaf.kind == "object" for leaf in shapes.leaves_of(layout.shape)):
+            return "it holds objects, which only memory may keep"
         digests = {int(row): bytes.fromhex(digest) for row, digest in index["digests"].items()}
+        volatile = tuple(map(str, index["volatile"]))
     except FileNotFoundError:
         return NONE
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
         return f"it cannot be read ({fault})"
-    return Found(Store(layout, drawer), digests)
+    return Found(Store(layout, drawer), digests, tuple(each[0] for each in index["files"]), volatile)
 
 
 class HeldDrawer(FolderDrawer):
@@ -116,14 +126,13 @@ def draft(folder: Path, key: str) -> FolderDrawer:
     for left in folder.glob(f"{key}.draft*"):
         shutil.rmtree(left, ignore_errors=True)
     place = folder / f"{key}.draft-{os.getpid()}"
-    place.mkdir()
+    place.mkdir(private.FOLDER)
     return FolderDrawer(place)
 
 
 def publish(folder: Path, key: str, drawer: FolderDrawer, built: Built, digests: dict[int, bytes]) -> None:
     """The draft becomes the cache. Only under the lock."""
     layout = built.layout
-    parts = {name: [*_ends(drawer.path(name)), total] for name, total in built.checksums.items()}
     index = {
         "layout": {
             "shape": shapes.as_json(layout.shape),
@@ -131,12 +140,13 @@ def publish(folder: Path, key: str, drawer: FolderDrawer, built: Built, digests:
             "count": layout.count,
             "live": layout.live,
         },
-        "parts": parts,
+        "parts": built.checksums,
         "files": built.files,
+        "volatile": sorted(built.volatile),
         "digests": {str(row): digest.hex() for row, digest in digests.items()},
     }
     text = json.dumps(index)
-    drawer.path(INDEX).write_text(json.dumps({"seal": _seal(text), "index": text}))
+    private.write(drawer.path(INDEX), json.dumps({"seal": _seal(text), "index": text}).encode())
     for path in (*drawer.folder.iterdir(), drawer.folder):
         _write_through(path)
     shutil.rmtree(folder / key, ignore_errors=True)
@@ -146,14 +156,8 @@ def publish(folder: Path, key: str, drawer: FolderDrawer, built: Built, digests:
 
 def verify(folder: Path, key: str) -> str:
     """Reads all of a cache: the first part whose content is not what was written, or nothing."""
-    for name, about in _index(folder / key)["parts"].items():
-        total = 0
-        with (folder / key / name).open("rb") as file:
-            while content := file.read(1 << 24):
-                total = zlib.crc32(content, total)
-        if total != about[3]:
-            return str(name)
-    return ""
+    parts = _index(folder / key)["parts"]
+    return next((str(name) for name, known in parts.items() if checksum_of(folder / key / name) != known), "")
 
 
 def make_room(folder: Path, needed: int, most: int = MOST_BYTES) -> None:
@@ -179,17 +183,10 @@ def _index(place: Path) -> dict[str, Any]:
     return index
 
 
-def _damaged(place: Path, parts: dict[str, list[int]]) -> str:
-    return next((name for name, about in parts.items() if _ends(place / name) != about[:3]), "")
-
-
-def _ends(path: Path) -> list[int]:
-    """Size, and checksums of the beginning and the end."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        head = zlib.crc32(file.read(END_BYTES))
-        file.seek(max(0, size - END_BYTES))
-        return [size, head, zlib.crc32(file.read(END_BYTES))]
+def _foreign(place: Path) -> str:
+    """Why the cache may not be trusted: somebody else could have written it."""
+    paths = (place, *sorted(place.iterdir())) if place.is_dir() and not place.is_symlink() else (place,)
+    return next((reason for path in paths if (reason := private.foreign(path))), "")
 
 
 def _seal(text: str) -> str:

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import TensorDataset
+from torch.utils.data import TensorDataset, default_collate
 
-from hotlap.data.cache import live
-from hotlap.data.cache.budget import needed_bytes, require_disk, require_memory
+from hotlap.data.cache import source as live
 from hotlap.data.cache.build import build
-from hotlap.data.cache.drawer import MemoryDrawer
 from hotlap.data.cache.fingerprint import fingerprint
-from hotlap.data.cache.progress import progress, say
-from hotlap.data.cache.proof import Proof, digest, prove, same_as
-from hotlap.data.cache.refusal import CannotCacheError, NoFileError
+from hotlap.data.cache.messages import CannotCacheError, NoFileError, progress, say
+from hotlap.data.cache.proof import (
+    Collate,
+    Look,
+    Proof,
+    digest,
+    needed_bytes,
+    prove,
+    require_disk,
+    require_memory,
+    same_as,
+)
 from hotlap.data.cache.served import Kept, kept_of, serve
 from hotlap.data.cache.shape import leaves_of
 from hotlap.data.cache.source import Source, source_of
-from hotlap.data.cache.store import Store, store_of_tensors
+from hotlap.data.cache.store import MemoryDrawer, Store, store_of_tensors
 from hotlap.data.cache.watch import Watch
 from hotlap.units import size
 
 CHECKED = 3  # items of a cache from another run that are fetched once more before it is trusted
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Kept items, the files that they were read from, and what fetching them changed of the dataset."""
+
+    store: Store
+    files: Collection[str] = ()
+    volatile: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -43,30 +61,32 @@ class _Remembered:
 _remembered: dict[int, _Remembered] = {}
 
 
-def materialise(dataset: Any, keep: str = "memory") -> Any:
+def materialise(dataset: Any, keep: str = "memory", collate: Collate | None = default_collate) -> Any:
     """A dataset with the same items, kept in `memory` or in a `file`; raises CannotCacheError with the reason.
+
+    `collate` makes batches of them, None where the script gets single items.
 
     A file that is not to be had (a full disk, parameters without a stable hash) is replaced by memory.
     """
     if kept_of(dataset) is not None:
         return dataset
     known = _remembered.get(id(dataset))
-    if known is not None and known.dataset() is dataset and not known.watch.changed():
+    if known is not None and known.dataset() is dataset and not known.watch.changed(at_once=True):
         return _served(dataset, known.store, known.places, known.watch)
     source, places = source_of(dataset)
     _require_worth(source)
-    store = _in_file(source) if keep == "file" else _in_memory(source)
-    watch = Watch(dataset, store.layout.live)
-    _remember(dataset, store, places, watch)
-    return _served(dataset, store, places, watch)
+    making = _in_file(source, collate) if keep == "file" else _in_memory(source, collate)
+    watch = Watch(dataset, making.store.layout.live, making.files, making.volatile)
+    _remember(dataset, making.store, places, watch)
+    return _served(dataset, making.store, places, watch)
 
 
-def check(dataset: Any) -> None:
+def check(dataset: Any, collate: Collate | None) -> None:
     """Raises CannotCacheError where it could not be kept in memory; keeps nothing."""
     if kept_of(dataset) is None:
         source, _ = source_of(dataset)
         _require_worth(source)
-        require_memory(needed_bytes(prove(source), source.count))
+        require_memory(needed_bytes(prove(source, collate), source.count))
 
 
 def serve_tensors(dataset: Any) -> Any | None:
@@ -89,7 +109,14 @@ def _require_worth(source: Source) -> None:
 def _served(dataset: Any, store: Store, places: NDArray[np.int64] | None, watch: Watch) -> Any:
     below = source_of(dataset)[0].dataset
     transforms = live.transforms_of(below) if store.layout.live else {}
-    return serve(Kept(dataset, store, places, watch, transforms))
+    kept = Kept(dataset, store, places, watch, transforms)
+    atexit.register(_look_a_last_time, weakref.ref(kept))
+    return serve(kept)
+
+
+def _look_a_last_time(kept: weakref.ref[Kept]) -> None:
+    if (held := kept()) is not None:
+        held.last_look()
 
 
 def _remember(dataset: Any, store: Store, places: NDArray[np.int64] | None, watch: Watch) -> None:
@@ -100,28 +127,29 @@ def _remember(dataset: Any, store: Store, places: NDArray[np.int64] | None, watc
         return
 
 
-def _in_memory(source: Source) -> Store:
-    proof = prove(source)
+def _in_memory(source: Source, collate: Collate | None) -> _Made:
+    proof = prove(source, collate)
     needed = needed_bytes(proof, source.count)
     most = require_memory(needed)
     drawer = MemoryDrawer()
     with progress(_told(source, needed, "in memory"), source.count) as advance:
-        store = Store(build(source, proof, drawer, most, advance).layout, drawer)
+        built = build(source, proof, drawer, most, advance)
+    store = Store(built.layout, drawer)
     _require_served(store, proof)
-    return store
+    return _Made(store, [each[0] for each in built.files], built.volatile)
 
 
-def _in_file(source: Source) -> Store:
+def _in_file(source: Source, collate: Collate | None) -> _Made:
     try:
-        return _from_file(source)
+        return _from_file(source, collate)
     except NoFileError as refusal:
         say(f"no file is kept: {refusal.what}")
     except OSError as fault:
         say(f"no file could be kept: {fault}")
-    return _in_memory(source)
+    return _in_memory(source, collate)
 
 
-def _from_file(source: Source) -> Store:
+def _from_file(source: Source, collate: Collate | None) -> _Made:
     if os.name != "posix":
         raise NoFileError("locks of files are not to be had here")
     from hotlap.data.cache import folder
@@ -130,25 +158,25 @@ def _from_file(source: Source) -> Store:
     with folder.locked(home, key):
         found = folder.find(home, key)
         if isinstance(found, folder.Found):
-            if _still(source, found.store, found.digests):
+            if (again := _still(source, found.store, found.digests)) is not None:
                 say(
                     f"{found.store.layout.count:,} items of {type(source.dataset).__name__} come from {home / key}"
                 )
-                return found.store
+                return _Made(found.store, found.files, {*found.volatile, *again.volatile})
             found = "its items are not those of the dataset"
         if found != folder.NONE:
             say(f"the cache {home / key} is built anew: {found}")
-        _write_file(source, key, home)
+        volatile = _write_file(source, key, home, collate)
         found = folder.find(home, key)
     if isinstance(found, str):
         raise NoFileError(f"the cache {home / key} was written, but {found}")
-    return found.store
+    return _Made(found.store, found.files, volatile)
 
 
-def _write_file(source: Source, key: str, home: Path) -> None:
+def _write_file(source: Source, key: str, home: Path, collate: Collate | None) -> Collection[str]:
     from hotlap.data.cache import folder
 
-    proof = prove(source)
+    proof = prove(source, collate)
     if any(leaf.kind == "object" for leaf in leaves_of(proof.shape)):
         raise NoFileError("items hold objects that only memory can keep")
     needed = needed_bytes(proof, source.count)
@@ -160,14 +188,15 @@ def _write_file(source: Source, key: str, home: Path) -> None:
             built = build(source, proof, draft, free, advance)
         _require_served(Store(built.layout, draft), proof)
         folder.publish(home, key, draft, built, proof.digests)
+        return built.volatile
     finally:
         draft.remove()
 
 
-def _still(source: Source, store: Store, digests: dict[int, bytes]) -> bool:
-    """Whether a cache of another run holds the items of this dataset, as far as some of them tell."""
+def _still(source: Source, store: Store, digests: dict[int, bytes]) -> Look | None:
+    """A look at items of the dataset, where a cache of another run holds the same, as far as some of them tell."""
     some = dict(list(digests.items())[:CHECKED])
-    return store.layout.count == source.count and same_as(source, some, store.layout.live)
+    return same_as(source, some, store.layout.live) if store.layout.count == source.count else None
 
 
 def _require_served(store: Store, proof: Proof) -> None:

@@ -9,20 +9,31 @@ script's random numbers would go on differently without it.
 from __future__ import annotations
 
 import hashlib
+import math
+import os
+import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from hotlap.data.cache import child, live, rng, witnesses
-from hotlap.data.cache.encode import raw, slide_share
-from hotlap.data.cache.refusal import CannotCacheError
-from hotlap.data.cache.shape import Mismatch, Shape, leaves_of, shape_of, take_apart, widened
+from hotlap.cost.reading import Fit
+from hotlap.data.cache import child, watch
+from hotlap.data.cache import source as live
+from hotlap.data.cache.columns import itemsize, raw, slide_share
+from hotlap.data.cache.messages import CannotCacheError, NoFileError
+from hotlap.data.cache.shape import Leaf, Mismatch, Shape, leaves_of, shape_of, take_apart, widened
 from hotlap.data.cache.source import Source
-from hotlap.epochs import NoOtherEpochError, in_other_epochs
+from hotlap.sameness import random_states
+from hotlap.sameness.dependencies import Dependencies
+from hotlap.sameness.epochs import NoOtherEpochError, in_other_epochs
+from hotlap.sameness.parts import PLAIN
+from hotlap.units import size
 
 SPREAD = 12  # samples over the whole dataset
 PAIRS = 4  # places at which two items in a row are looked at
@@ -32,6 +43,7 @@ PATIENCE_S = 120.0
 THREADS_PATIENCE_S = 10.0
 
 Fetch = Callable[[int], Any]
+Collate = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,7 @@ class Proof:
     """What was seen of the samples. `live`: transforms stay live. `sliding`: of each window, what is new.
 
     `alone`: items are read through a file position that forked processes share, so only one may fetch at a time.
+    `volatile`: what fetching an item changes of the dataset.
     """
 
     shape: Shape
@@ -48,6 +61,7 @@ class Proof:
     item_s: float
     live: bool = False
     alone: bool = False
+    volatile: tuple[str, ...] = ()
 
 
 @dataclass
@@ -59,44 +73,50 @@ class Look:
     sizes: list[int] = field(default_factory=list)
     sliding: tuple[float | None, ...] = ()
     seconds: float = 0.0
+    volatile: tuple[str, ...] = ()
 
 
-def prove(source: Source) -> Proof:
-    """Raises CannotCacheError with the reason where items are not deterministic, also without their transforms."""
+def prove(source: Source, collate: Collate | None = None) -> Proof:
+    """Raises CannotCacheError with the reason where items are not deterministic, also without their transforms.
+
+    `collate` makes batches of the items; without one the script gets the items themselves.
+    """
     try:
-        return _prove(source, False)
+        return _prove(source, False, collate)
     except CannotCacheError as refusal:
         if not live.transforms_of(source.dataset):
             raise
         try:
-            return _prove(source, True)
+            return _prove(source, True, collate)
         except CannotCacheError as second:
             where = ", ".join(live.transforms_of(source.dataset))
             raise CannotCacheError(f"{refusal.what}, and without {where}: {second.what}") from second
 
 
-def same_as(source: Source, proof_of: dict[int, bytes], lives: bool) -> bool:
-    """Whether items are still those that these digests were taken of."""
+def same_as(source: Source, proof_of: dict[int, bytes], lives: bool) -> Look | None:
+    """A look at items, where they are still those that these digests were taken of."""
     rows = sorted(proof_of)
-    before = witnesses.positions()
+    before = watch.positions()
     try:
-        seen: Look = child.call(source, 29, PATIENCE_S, look, rows, lives)
+        seen: Look = child.call(source, 29, PATIENCE_S, look_twice, rows, lives)
     finally:
-        witnesses.put_back(before)
-    return all(proof_of[row] == digest for row, digest in seen.digests.items())
+        watch.put_back(before)
+    return seen if all(proof_of[row] == digest for row, digest in seen.digests.items()) else None
 
 
-def _prove(source: Source, lives: bool) -> Proof:
+def _prove(source: Source, lives: bool, collate: Collate | None) -> Proof:
     rows = samples(source.count)
-    before = witnesses.positions()
+    before = watch.positions()
     try:
         first: Look = child.call(source, 7, PATIENCE_S, look_twice, rows, lives)
+        if not lives:
+            child.call((source, collate), 37, PATIENCE_S, require_copies, list(first.digests)[:LEAST])
         other: Look = child.call(source, 19, PATIENCE_S, look, sorted(first.digests), lives)
         _require_equal(first, other, "in another process")
         child.call(source, 31, PATIENCE_S, require_lasting, first, lives)
         _require_any_threads(source, first, lives)
     finally:
-        alone = witnesses.put_back(before)
+        alone = watch.put_back(before)
     assert first.shape is not None
     count = len(first.digests)
     return Proof(
@@ -107,6 +127,7 @@ def _prove(source: Source, lives: bool) -> Proof:
         first.seconds / count,
         lives,
         alone,
+        first.volatile,
     )
 
 
@@ -177,21 +198,24 @@ def fetcher(source: Source, lives: bool) -> Fetch:
 
 def look_twice(source: Source, rows: Sequence[int], lives: bool) -> Look:
     """In a child: all samples, then again backwards under other random states."""
+    watched = Dependencies(source.dataset, leave=live.holders_of(source.dataset) if lives else ())
     first = look(source, rows, lives)
-    rng.seed(11)
+    random_states.seed(11)
     again = look(source, list(first.digests)[::-1], lives)
     _require_equal(first, again, "when it is fetched again")
     if lives:
         _require_replay(source, list(first.digests)[:LEAST])
     elif callable(getattr(source.dataset, "__getitems__", None)):
         _require_same_at_once(source, first)
+    first.volatile = watched.all_changed()
     return first
 
 
 def look(source: Source, rows: Sequence[int], lives: bool) -> Look:
     """In a child: one pass."""
-    fetch, seen, before = fetcher(source, lives), Look(), rng.states()
+    fetch, seen, before = fetcher(source, lives), Look(), random_states.states()
     values: dict[int, list[Any]] = {}
+    items: list[Any] = []
     for row in rows:
         if seen.seconds > ENOUGH_S and len(seen.digests) >= LEAST:
             break
@@ -201,20 +225,77 @@ def look(source: Source, rows: Sequence[int], lives: bool) -> Look:
         seen.digests[row], size, values[row] = digest(item)
         seen.sizes.append(size)
         seen.shape = _wider(seen.shape, shape_of(item))
-    if whose := rng.moved(before):
+        items.append(item)
+    if whose := random_states.moved(before):
         raise CannotCacheError(f"fetching items draws random numbers of {whose}")
+    for row, item in zip(seen.digests, items, strict=True):
+        if digest(item)[0] != seen.digests[row]:
+            raise CannotCacheError(f"item {row} changes when another one is fetched: they share memory")
     seen.sliding = _sliding(seen.shape, values)
     return seen
 
 
+def require_copies(about: tuple[Source, Collate | None], rows: Sequence[int]) -> None:
+    """In a child: nothing that reaches the loop lies in the dataset's own memory, where the loop could write to it."""
+    source, collate = about
+    watched = Dependencies(source.dataset, collate)
+    items = [source.fetch(row) for row in rows]
+    volatile = watched.all_changed()
+    batch = items if collate is None else _collated(collate, items)
+    for each in _everything(batch):
+        held = _addresses(each)
+        if watched.shares_memory(*held) if held is not None else watched.holds(each):
+            raise CannotCacheError(
+                "its batches lie in the dataset's own memory: a loop that writes to one changes the dataset"
+            )
+    if by_collate := [each for each in watched.all_changed() if each not in volatile]:
+        raise CannotCacheError(f"its collate changes {by_collate[0]}")
+
+
+def _collated(collate: Collate, items: list[Any]) -> Any:
+    try:
+        return collate(items)
+    except Exception:  # it may want other batches than these: then items count as what reaches the loop
+        return items
+
+
+def _everything(batch: Any) -> Iterator[Any]:
+    """What a loop could write to: containers, objects, tensors and arrays."""
+    todo, met = [batch], set[int]()
+    while todo:
+        value = todo.pop()
+        if isinstance(value, PLAIN) or id(value) in met:
+            continue
+        met.add(id(value))
+        if not isinstance(value, tuple):
+            yield value
+        if isinstance(value, Mapping):
+            todo += value.values()
+        elif isinstance(value, list | tuple | set):
+            todo += value
+        elif isinstance(value, np.ndarray):
+            todo += value.ravel().tolist() if value.dtype.hasobject else ()
+        elif not isinstance(value, torch.Tensor | type):
+            todo += vars(value).values() if hasattr(value, "__dict__") else ()
+
+
+def _addresses(leaf: Any) -> tuple[int, int] | None:
+    if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" and leaf.layout is torch.strided:
+        storage = leaf.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    if isinstance(leaf, np.ndarray) and leaf.size:
+        return np.lib.array_utils.byte_bounds(leaf)
+    return None
+
+
 def _sliding(shape: Shape | None, values: dict[int, list[Any]]) -> tuple[float | None, ...]:
-    leaves = leaves_of(shape) if shape is not None else []
+    columns = leaves_of(shape) if shape is not None else []
     pairs = [(values[row - 1], values[row]) for row in values if row - 1 in values]
-    if any(len(each) != len(leaves) for pair in pairs for each in pair):  # lists of varying lengths
-        return (None,) * len(leaves)
+    if any(len(each) != len(columns) for pair in pairs for each in pair):  # lists of varying lengths
+        return (None,) * len(columns)
     return tuple(
         slide_share(leaf, [(one[place], two[place]) for one, two in pairs])
-        for place, leaf in enumerate(leaves)
+        for place, leaf in enumerate(columns)
     )
 
 
@@ -248,9 +329,9 @@ def _require_replay(source: Source, rows: Sequence[int]) -> None:
     places, recorder = live.transforms_of(source.dataset), live.Recorder(source.dataset)
     for row in rows:
         kept = recorder.fetch(source.fetch, row)
-        rng.seed(row)
+        random_states.seed(row)
         whole = digest(source.fetch(row))[0]
-        rng.seed(row)
+        random_states.seed(row)
         if digest(live.replay(kept, places))[0] != whole:
             raise CannotCacheError(
                 f"item {row} is another one when its transforms are called on what they were given"
@@ -265,3 +346,105 @@ def _require_same_at_once(source: Source, seen: Look) -> None:
         digest(item)[0] != seen.digests[row] for row, item in zip(rows, items, strict=True)
     ):
         raise CannotCacheError("its __getitems__ gives other items than its __getitem__")
+
+
+# Whether a dataset's items fit into memory or onto the disk, with room to spare.
+
+
+DISK_MARGIN = 0.1  # of the free space stays free: checkpoints and logs need some
+INDEX_BYTES = 16  # of each value of varying size, and of each window
+CHUNK_S, CHUNK_BYTES, CHUNK_MOST = 0.25, 8 << 20, 2048
+UNSURE = 1.2  # times what samples of varying sizes say
+
+
+def needed_bytes(proof: Proof, count: int) -> int:
+    """All items at once, as the samples say. Windows that overlap are counted by what is new in each."""
+    leaves = leaves_of(proof.shape)
+    whole = sum(_bytes(leaf) for leaf, new in zip(leaves, proof.sliding, strict=True) if new is not None)
+    new = sum(_bytes(leaf) * new for leaf, new in zip(leaves, proof.sliding, strict=True) if new is not None)
+    varies = any(leaf.shape is None for leaf in leaves)
+    each = (proof.item_bytes - whole) * (UNSURE if varies else 1.0) + new + INDEX_BYTES * len(leaves)
+    return int(each * count + whole * (1 + count / chunk_items(proof)))
+
+
+def chunk_items(proof: Proof) -> int:
+    """Items that one process fetches at a time: long enough to be worth a message, short enough to show progress."""
+    by_time = CHUNK_S / max(proof.item_s, 1e-7)
+    by_size = CHUNK_BYTES / max(proof.item_bytes, 1.0)
+    return max(1, min(int(min(by_time, by_size)), CHUNK_MOST))
+
+
+def require_memory(needed: int) -> int:
+    """The most bytes that may be used. Each rank of a machine keeps its own."""
+    ranks = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1))
+    held = Fit(needed * ranks, free_memory())
+    if not held.fits:
+        copies = f" for each of {ranks} ranks" if ranks > 1 else ""
+        raise CannotCacheError(
+            f"all items need {size(needed)}{copies}, and {size(held.free)} of memory are free"
+        )
+    return held.free // ranks
+
+
+def require_disk(needed: int, folder: Path) -> int:
+    """The most bytes that may be written."""
+    free = shutil.disk_usage(folder).free
+    most = int(free * (1.0 - DISK_MARGIN))
+    if needed > most:
+        raise NoFileError(f"all items need {size(needed)}, and {size(free)} are free in {folder}")
+    return most
+
+
+def free_memory() -> int:
+    """Bytes that are still to be had, within what a container grants."""
+    if not (about := _pairs(Path("/proc/meminfo"))):
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    return min([about["MemAvailable:"] * 1024, *_granted()])
+
+
+def _granted() -> list[int]:
+    """What is left of the limit of each cgroup that this process is in, version 2 and 1."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    left = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        top = Path("/sys/fs/cgroup/memory" if controllers == "memory" else "/sys/fs/cgroup")
+        if controllers not in ("", "memory"):
+            continue
+        inner = Path(path.lstrip("/"))
+        for folder in {top, top / inner, *(top / each for each in inner.parents)}:
+            left += _left(folder)
+    return left
+
+
+def _left(folder: Path) -> list[int]:
+    """Idle file cache counts as left: the kernel gives it up on demand."""
+    for names in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            limit, used = ((folder / name).read_text().strip() for name in names[:2])
+        except OSError:
+            continue
+        if limit.isdigit() and int(limit) < 1 << 60:
+            idle = _pairs(folder / "memory.stat").get(names[2], 0)
+            return [max(0, int(limit) - max(0, int(used) - idle))]
+    return []
+
+
+def _pairs(path: Path) -> dict[str, int]:
+    try:
+        words = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
+
+
+def _bytes(leaf: Leaf) -> int:
+    return math.prod(leaf.shape or ()) * itemsize(leaf)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hotlap.data.cache.refusal import CannotCacheError
+from hotlap.data.cache.messages import CannotCacheError
 
 LARGEST_INT = 2**63
 NUMBERS = {bool: "bool", int: "int", float: "float"}
@@ -208,6 +208,8 @@ def _tensor(item: torch.Tensor, at: str) -> Leaf:
         raise CannotCacheError(f"{where} on {item.device}, and only items in main memory are kept")
     if item.requires_grad:
         raise CannotCacheError(f"{where} that requires a gradient")
+    if item.__dict__:
+        raise CannotCacheError(f"{where} with attributes ({', '.join(item.__dict__)})")
     if item.layout is not torch.strided or item.is_quantized or item.is_conj() or item.is_neg():
         return Leaf("object", f"torch.{item.layout}", None)
     dtype = str(item.dtype).removeprefix("torch.")

@@ -16,11 +16,9 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from hotlap.data.arrayfile import Array, read_arrays, write_arrays
 from hotlap.data.columns import Column, Rows, build_column, decoded, value_at, view_at
-from hotlap.data.recycle import Recycler
-from hotlap.data.samples import SampleError
-from hotlap.data.spans import Spans
+from hotlap.data.samples import Array, SampleError, read_arrays, write_arrays
+from hotlap.data.spans import Recycler, Spans
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
 
 

@@ -73,7 +73,7 @@ class NemoWriter(ShardWriter):
         self._tar.close()
         piece = _piece(self._path)
         piece.parent.mkdir(exist_ok=True)
-        write_text(piece, "".join(self._lines))
+        write_text(piece, "".join(self._lines), shared=True)
 
     def discard(self) -> None:
         self._tar.discard()

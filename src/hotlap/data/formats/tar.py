@@ -17,9 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hotlap.data.npy import from_npy, to_npy
 from hotlap.data.samples import SampleError, plain_value
-from hotlap.data.tarshards import NEMO_MANIFEST, Keys, MappedTar, TarWriter
+from hotlap.data.tarshards import NEMO_MANIFEST, Keys, MappedTar, TarWriter, from_npy, to_npy
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
 
 

@@ -19,7 +19,7 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.inputs import input_of, item_line, line_evidence, line_place
+from hotlap.diagnose.inputs import collate_line, input_of, line_evidence, line_place
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
@@ -35,10 +35,7 @@ class CollateBound(Rule):
         seen = input_of(sight)
         if seen is None or seen.collate < LARGE_PART * seen.data:
             return None
-        # The sampler does not tell items from collating, so its line is of use only where collating is most
-        # of it.
-        mostly = seen.collate >= seen.data / 2
-        line = item_line(sight.timeline, seen.loader.num_workers) if mostly else None
+        line = collate_line(sight.timeline, seen.loader, mostly=seen.collate >= seen.data / 2)
         work = seen.load.work
         evidence: Evidence = {
             "collate_ms": work.collate_s * 1e3,

@@ -4,8 +4,9 @@ What it is
     Gradients are summed over all ranks while backward still runs. What does not fit beside it is exposed:
     too small or too large buckets, a slow link, or a model with more parameters than computation.
 How it is recognised
-    There are several ranks, and the time in collectives on the host's path is at least 2 % of the step even
-    on the rank that spends least there: on that rank it is no waiting for a slower one.
+    There are several ranks, and the time in collectives on the host's path, outside of validation, logging and
+    checkpoints, is at least 2 % of the step even on the rank that spends least there: on that rank it is no
+    waiting for a slower one.
 What to do
     Accumulate gradients over several batches without exchanging them (`no_sync`), change the bucket size,
     send bf16 gradients, or mark the graph as static.
@@ -20,8 +21,10 @@ from __future__ import annotations
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.summary import summarise
-from hotlap.facts.timeline import Timeline
+from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.rule import Rule, Sight
+
+BESIDE = (Stage.LOG, Stage.VALIDATE, Stage.CHECKPOINT)  # what is exchanged there is no gradient
 
 
 class CommExposed(Rule):
@@ -47,4 +50,5 @@ def _exchange(timeline: Timeline) -> tuple[float, float] | None:
     summary = summarise(timeline)
     if timeline.comm_s is None or not summary.n:
         return None
-    return timeline.comm_s / summary.seconds, timeline.comm_s * 1e3 / summary.n
+    spent = timeline.comm_s - sum(timeline.comm_stages.get(stage, 0.0) for stage in BESIDE)
+    return spent / summary.seconds, spent * 1e3 / summary.n

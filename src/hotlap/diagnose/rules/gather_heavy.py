@@ -7,7 +7,7 @@ What it is
 How it is recognised
     The stack sampler met lines of the model's own code that call such an operator, and these lines, with what else
     their function calls directly, hold at least a fifth of forward and backward. On a GPU lines only show where work
-    is queued: there the operators must have been seen too (`--ops`), and their share counts. How much another way of
+    is queued: there the operators must have been seen too, and their share counts. How much another way of
     writing it would save is not known, so it is never more than a warning.
 What to do
     Sort once where the order is the same in every step (camera geometry, fixed graphs). Sum rows by segments
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 
-from hotlap.diagnose.compute import compute_share, on_cuda
+from hotlap.diagnose.compute import compute_share
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import HotLine, Stage, Timeline
@@ -54,7 +54,7 @@ class GatherHeavy(Rule):
         share = sum(sight.summary.share(line.stage) * line.share for line in held)
         if by_ops is not None:
             share = by_ops * compute
-        elif on_cuda(sight.timeline):
+        elif sight.timeline.on_accelerator:
             return None
         if not calling or compute <= 0 or share / compute < NOTICED:
             return None

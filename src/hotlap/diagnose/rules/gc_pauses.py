@@ -12,7 +12,7 @@ Evidence
     `count`: of collections
     `pause_ms`: mean
     `longest_ms`: the longest
-    `every`: steps between two
+    `every`: optional, steps between two, where they are not more frequent than steps
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GcPauses(Rule):
             "count": pauses.count,
             "pause_ms": pauses.seconds * 1e3 / pauses.count,
             "longest_ms": pauses.longest_s * 1e3,
-            "every": summary.n / pauses.count,
+            "every": summary.n / pauses.count if pauses.count <= summary.n else None,
         }
         share = pauses.seconds / summary.seconds
         return finding(self.cause, share, evidence, _called_from(sight, share))

@@ -21,7 +21,7 @@ Evidence
 from __future__ import annotations
 
 from hotlap.cost.reading import disturbed, training_loader
-from hotlap.diagnose.inputs import input_of, item_line, line_evidence, line_place
+from hotlap.diagnose.inputs import data_line, input_of, line_evidence, line_place
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import Stage
@@ -38,8 +38,8 @@ class InputStarved(Rule):
     def examine(self, sight: Sight) -> Finding | None:
         summary, found = sight.summary, training_loader(sight.timeline)
         loader = found[1] if found else None
-        line = item_line(sight.timeline, loader.num_workers if loader else 0)
-        line = line or item_line(sight.timeline, 0)
+        line = data_line(sight.timeline, loader.num_workers if loader else 0)
+        line = line or data_line(sight.timeline, 0)
         evidence: Evidence = {
             "data_ms": summary.ms(Stage.DATA),
             "step_ms": summary.step_ms,

@@ -19,13 +19,19 @@ Evidence
     `cores`: of the host
     `callee`: optional, what the line calls
     `line_share`: optional, of the item samples on that line
+    `line_ms`: optional, of each item
+    `given`: optional, tensors, arrays and lists that the line was seen with
 """
 
 from __future__ import annotations
 
+import re
+
 from hotlap.diagnose.inputs import input_of, item_line, line_evidence, line_place
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.timeline import HotLine
+from hotlap.ports.rewrite import Value
 from hotlap.ports.rule import Rule, Sight
 
 LARGE_PART = 1 / 3  # of the data time: a smaller part is not what binds the loader
@@ -34,14 +40,13 @@ LARGE_PART = 1 / 3  # of the data time: a smaller part is not what binds the loa
 class ItemCpuBound(Rule):
     cause = Cause.ITEM_CPU_BOUND
     refines = Cause.INPUT_STARVED
-    # A line that can be mended is worth more than a cache around it.
-    outranks = frozenset({Cause.REPEATED_WORK, Cause.ITEM_IO_BOUND})
+    outranks = frozenset({Cause.ITEM_IO_BOUND})
 
     def examine(self, sight: Sight) -> Finding | None:
         seen = input_of(sight)
         if seen is None or seen.cpu < LARGE_PART * seen.data:
             return None
-        line = item_line(sight.timeline, seen.loader.num_workers)
+        line = item_line(sight.timeline, seen.loader)
         work = seen.load.work
         evidence: Evidence = {
             "item_ms": seen.item_ms,
@@ -50,5 +55,22 @@ class ItemCpuBound(Rule):
             "workers": seen.loader.num_workers,
             "cores": sight.host.cores,
             **line_evidence(line),
+            **_of_the_line(line, seen.item_ms),
         }
-        return finding(self.cause, seen.cpu, evidence, line_place(line, seen.loader.dataset.place))
+        return finding(
+            self.cause, seen.cpu, evidence, line_place(line, seen.loader.dataset.place or seen.loader.place)
+        )
+
+
+def _of_the_line(line: HotLine | None, item_ms: float) -> Evidence:
+    """What it takes of each item, and the tensors, arrays and lists that it was seen with."""
+    if line is None:
+        return {}
+    names = set(re.findall(r"[A-Za-z_][\w.]*", line.place.code))
+    sized = {name: Value.read(text) for name, text in line.values.items() if name in names}
+    given = [
+        f"{name}: {' '.join((value.type, *value.rest[:2]))}"
+        for name, value in sized.items()
+        if value.shape is not None or value.element is not None
+    ]
+    return {"line_ms": line.share * item_ms} | ({"given": ", ".join(given)} if given else {})

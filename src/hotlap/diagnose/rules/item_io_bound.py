@@ -37,7 +37,7 @@ class ItemIoBound(Rule):
         seen = input_of(sight)
         if seen is None or seen.wait < LARGE_PART * seen.data:
             return None
-        line = item_line(sight.timeline, seen.loader.num_workers)
+        line = item_line(sight.timeline, seen.loader)
         work = seen.load.work
         evidence: Evidence = {
             "item_ms": seen.item_ms,
@@ -46,4 +46,6 @@ class ItemIoBound(Rule):
             "workers": seen.loader.num_workers,
             **line_evidence(line),
         }
-        return finding(self.cause, seen.wait, evidence, line_place(line, seen.loader.dataset.place))
+        return finding(
+            self.cause, seen.wait, evidence, line_place(line, seen.loader.dataset.place or seen.loader.place)
+        )

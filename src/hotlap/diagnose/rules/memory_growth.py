@@ -27,13 +27,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hotlap.cost.memory import free_bytes
-from hotlap.cost.reading import training_loader
+from hotlap.cost.reading import free_bytes, training_loader
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import Gauge, Timeline
 from hotlap.ports.rule import Rule, Sight
-from hotlap.stats.quantile import median
-from hotlap.stats.robust import slope, thin
+from hotlap.stats.robust import median, slope, thin
 from hotlap.units import NS_PER_S
 
 LOOKS = 12  # gauges: fewer do not make a line

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hotlap.diagnose.compute import device_memory
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.ports.rule import Rule, Sight
 
@@ -58,8 +59,9 @@ def _uses(sight: Sight) -> Iterator[tuple[str, float, float]]:
     elif rss:
         yield "host", max(rss), host.ram_bytes
     allocated = [gauge.cuda_allocated for gauge in gauges if gauge.cuda_allocated is not None]
-    if allocated and host.gpus:
-        yield "gpu", max(allocated), host.gpus[0].memory_bytes
+    limit = device_memory(sight.timeline, host)
+    if allocated and limit:
+        yield "gpu", max(allocated), limit
     if host.shm_bytes and host.shm_free_bytes is not None and host.system == "Linux":
         yield "shm", host.shm_bytes - host.shm_free_bytes + _in_queues(sight), host.shm_bytes
 

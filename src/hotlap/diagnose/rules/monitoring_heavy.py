@@ -6,7 +6,9 @@ What it is
 How it is recognised
     Time outside all named stages (`other`) is at least 2 % of the step and the stack sampler met a line
     there that holds at least a fifth of it. What host synchronisations and garbage collections explain is
-    taken off. Where no line was seen, nothing is said: time without a name is no evidence.
+    taken off. Lines that wait for other ranks in a collective are no monitors, nor are those in a model's
+    `forward`, which a script may call by itself, nor the call of a framework's
+    trainer. Where no line was seen, nothing is said: time without a name is no evidence.
 What to do
     Run the monitor every so many steps, on a subset, vectorised (one matmul instead of pairs), or under a
     time budget.
@@ -18,14 +20,15 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.inputs import line_evidence
+from hotlap.diagnose.compute import element_lines, of_a_model, steps_run
+from hotlap.diagnose.inputs import calls_trainer, line_evidence
 from hotlap.diagnose.severity import Evidence, finding
-from hotlap.diagnose.syncs import is_looped, steps_run
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import HotLine, Stage, Timeline
 from hotlap.ports.rule import Rule, Sight
 
 SAMPLES = 5  # fewer do not make a share
+COLLECTIVE = "distributed_c10d."  # torch's module of collectives
 NOTICED = 0.2  # of the samples: a line that holds less is not what to act on
 
 
@@ -33,7 +36,8 @@ class MonitoringHeavy(Rule):
     cause = Cause.MONITORING_HEAVY
 
     def examine(self, sight: Sight) -> Finding | None:
-        lines = [each for each in _lines(sight.timeline) if not is_looped(each, sight.timeline)]
+        looped = element_lines(sight.timeline, sight.summary)
+        lines = [each for each in _lines(sight.timeline) if each not in looped and not _exchanges(each)]
         line = max(lines, key=lambda each: each.share, default=None)
         if line is None or line.share < NOTICED:
             return None
@@ -44,8 +48,17 @@ class MonitoringHeavy(Rule):
 
 
 def _lines(timeline: Timeline) -> list[HotLine]:
+    """A script may call `model.forward(x)`, or a method of the model's own: no stage is seen then."""
     here = [line for line in timeline.lines if line.stage is Stage.OTHER and line.role == "main"]
-    return [line for line in here if line.samples >= SAMPLES]
+    return [
+        line
+        for line in here
+        if line.samples >= SAMPLES and not calls_trainer(line, timeline) and not of_a_model(line)
+    ]
+
+
+def _exchanges(line: HotLine) -> bool:
+    return line.inner.startswith(COLLECTIVE) or line.callee in ("all_gather", "all_reduce", "barrier")
 
 
 def _explained(sight: Sight) -> float:

@@ -4,12 +4,9 @@ What it is
     Tensor cores, AMX and AVX512-BF16 multiply matrices in bf16 or fp16 several times as fast as in float32,
     and half the bytes move through memory.
 How it is recognised
-    The model computes in float32 without autocast, on hardware that gains from less: a GPU with tensor
-    cores that is busy for at least half of the time, or a CPU with AMX or AVX512-BF16. Of forward and
-    backward 40 % are counted on a GPU (25 % where TF32 is on), 50 % with AMX, 25 % with AVX512-BF16: the
-    low end of what is usual, times the part in matmuls where `--ops` has measured it, less the fixed cost
-    of starting operators. Where float64 occurs beside float32, half of it. A CPU without such units loses
-    by bf16, so nothing is said there.
+    Hypothesis: the model computes in float32 without autocast, on hardware with units for less: a GPU with
+    tensor cores, or a CPU with AMX or AVX512-BF16. It becomes a finding when an experiment with lower precision
+    wins: on many jobs it does not. The time attacked is forward and backward.
 What to do
     Train under autocast: bf16 where the hardware has it, else fp16 with a GradScaler.
 Evidence
@@ -21,25 +18,21 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.compute import accelerates, compute_share, dispatch_of, dtypes, gpu_busy, on_cuda
+from hotlap.diagnose.compute import accelerates, compute_share, dtypes
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.timeline import Model
 from hotlap.ports.rule import Rule, Sight
 
-BUSY = 0.5
-
 
 class PrecisionUnused(Rule):
     cause = Cause.PRECISION_UNUSED
+    hypothesis = True
 
     def examine(self, sight: Sight) -> Finding | None:
         timeline, model = sight.timeline, sight.timeline.model
         hardware = accelerates(sight.host, timeline)
         if model is None or not hardware or timeline.runtime.autocast or not _is_single(model):
-            return None
-        busy = gpu_busy(timeline.gauges)
-        if on_cuda(timeline) and busy is not None and busy < BUSY:
             return None
         share = compute_share(sight)
         evidence: Evidence = {
@@ -48,8 +41,7 @@ class PrecisionUnused(Rule):
             "precision": _precision(sight),
             "hardware": hardware,
         }
-        part = 0.5 if "float64" in dtypes(model) else 1.0
-        return finding(self.cause, share * part * _saved(sight), evidence, model.place)
+        return finding(self.cause, share, evidence, model.place)
 
 
 def _is_single(model: Model) -> bool:
@@ -57,19 +49,7 @@ def _is_single(model: Model) -> bool:
     return "float32" in dtypes(model) and set(dtypes(model)) <= {"float32", "float64"}
 
 
-def _saved(sight: Sight) -> float:
-    """Of forward and backward."""
-    timeline, dispatch = sight.timeline, dispatch_of(sight)
-    if on_cuda(timeline):
-        saved = 0.25 if timeline.runtime.tf32 else 0.4
-    else:
-        saved = 0.5 if sight.host.cpu_amx else 0.25
-        saved *= 1.0 - (dispatch.fixed if dispatch else 0.0)
-    measured = timeline.ops.matmul if timeline.ops else None
-    return saved * (1.0 if measured is None else measured)
-
-
 def _precision(sight: Sight) -> str:
-    if not on_cuda(sight.timeline):
+    if not sight.timeline.on_accelerator:
         return "bf16"
     return "bf16" if any(gpu.bf16 for gpu in sight.host.gpus) else "fp16"

@@ -5,7 +5,7 @@ What it is
     compiles once more, which takes seconds; after eight times it gives up and runs the model uncompiled.
 How it is recognised
     Recompilations were seen, and their part of all compile time is at least 2 % of the time that was seen.
-    Eight or more are at least a warning whatever they took, because the compiler gives up there.
+    Eight or more are reported whatever they took, because the compiler gives up there.
 What to do
     Read the reason: pad inputs to a few sizes, mark a dimension as dynamic, drop the last short batch, and
     keep Python numbers that change (a step count, a weight) out of `forward` or in tensors.
@@ -18,10 +18,9 @@ Evidence
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from hotlap.diagnose.severity import NOTE_FROM, Evidence, finding
-from hotlap.facts.diagnosis import Cause, Finding, Severity
+from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.ports.rule import Rule, Sight
 
 GIVES_UP = 8
@@ -44,9 +43,5 @@ class Recompiling(Rule):
         }
         model = sight.timeline.model
         share = min(1.0, warmup.compile_s * part / seconds)
-        gave_up = len(reasons) >= GIVES_UP
-        floor = NOTE_FROM if gave_up else 0.0
-        found = finding(self.cause, max(share, floor), evidence, model.place if model else None)
-        if found and gave_up and found.severity is Severity.NOTE:
-            return replace(found, severity=Severity.WARNING)
-        return found
+        floor = NOTE_FROM if len(reasons) >= GIVES_UP else 0.0
+        return finding(self.cause, max(share, floor), evidence, model.place if model else None)

@@ -25,13 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hotlap.cost.reading import disturbed
-from hotlap.diagnose.inputs import line_place, top_line
+from hotlap.cost.reading import disturbed, training_loader
+from hotlap.diagnose.inputs import line_place, role_of, top_line
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.timeline import Stage, Steps
 from hotlap.ports.rule import Rule, Sight
-from hotlap.stats.quantile import median
+from hotlap.stats.robust import median
 from hotlap.units import NS_PER_MS
 
 FACTOR = 3.0
@@ -70,7 +70,9 @@ class StepOutliers(Rule):
         share = (excess - pauses.seconds - pauses.compile_s) / sight.summary.seconds
         own = _concentrated(sight, excesses, stage) or not disturbed(sight.timeline, sight.host)
         at_most = _certainty(len(outliers), own)
-        where = line_place(top_line(sight.timeline, stage), None)
+        found = training_loader(sight.timeline)
+        workers = found[1].num_workers if found and stage is Stage.DATA else 0
+        where = line_place(top_line(sight.timeline, stage, role_of(workers)), None)
         return finding(self.cause, share, evidence, where, at_most)
 
 

@@ -5,8 +5,9 @@ What it is
     the pace of all.
 How it is recognised
     A rank's own work is its step without the time in collectives (or, where that was not measured, without
-    backward and optimizer, in which the waiting happens). The share is by how much the slowest exceeds the
-    median of the others, as a part of the step; it is reported from 2 %.
+    backward and optimizer, in which the waiting happens), and without validation and checkpoints: the rank that
+    saves for all is no straggler. The share is by how much the slowest exceeds the median of the others, as a
+    part of the step; it is reported from 2 %.
 What to do
     Look at the stage that is slower there: balance the data between ranks, move logging and saving out of
     the step, check the device's clock and its neighbours.
@@ -20,13 +21,16 @@ Evidence
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.pace import WAITS, own_work_ms
-from hotlap.facts.summary import summarise
+from hotlap.facts.summary import WAITS, Summary, own_work_ms, summarise
 from hotlap.facts.timeline import Stage
 from hotlap.ports.rule import Rule, Sight
-from hotlap.stats.quantile import median
+from hotlap.stats.robust import median
+
+FOR_ALL = (Stage.VALIDATE, Stage.CHECKPOINT)  # what one rank does for the others
 
 
 class StragglerRank(Rule):
@@ -44,26 +48,33 @@ class StragglerRank(Rule):
     def examine(self, sight: Sight) -> Finding | None:
         if len(sight.timelines) < 2:
             return None
-        own, *rest = own_work_ms(sight.timelines)
-        others = [work for work in rest if work is not None]
-        if own is None or not others or not sight.summary.step_ms:
+        summaries = [summarise(timeline) for timeline in sight.timelines]
+        works = own_work_ms(sight.timelines, summaries)
+        known = {
+            index: work - summaries[index].ms(*FOR_ALL)
+            for index, work in enumerate(works)
+            if work is not None
+        }
+        if len(known) < 2 or not sight.summary.step_ms:
             return None
-        usual = median(others)
+        slowest = max(known, key=lambda index: known[index])
+        own = known.pop(slowest)
+        usual = median(list(known.values()))
         evidence: Evidence = {
-            "rank": sight.timeline.rank,
+            "rank": sight.timelines[slowest].rank,
             "ranks": len(sight.timelines),
             "own_ms": own,
             "others_ms": usual,
-            "stage": _slower_stage(sight).value,
+            "stage": _slower_stage(summaries, slowest).value,
         }
         return finding(self.cause, (own - usual) / sight.summary.step_ms, evidence)
 
 
-def _slower_stage(sight: Sight) -> Stage:
-    others = [summarise(timeline) for timeline in sight.timelines[1:]]
-    stages = [stage for stage in sight.summary.stages if stage not in WAITS]
+def _slower_stage(summaries: Sequence[Summary], slowest: int) -> Stage:
+    own, others = summaries[slowest], [each for index, each in enumerate(summaries) if index != slowest]
+    stages = [stage for stage in own.stages if stage not in (*WAITS, *FOR_ALL)]
     return max(
         stages,
-        key=lambda stage: sight.summary.ms(stage) - median([other.ms(stage) for other in others]),
+        key=lambda stage: own.ms(stage) - median([other.ms(stage) for other in others]),
         default=Stage.OTHER,
     )

@@ -1,19 +1,19 @@
-"""More DataLoader workers would hide the time that the step waits for data.
+"""More DataLoader workers hide the time that the step waits for data.
 
 What it is
     The work of a batch fits beside the training, but too few processes share it. Without workers nothing
     overlaps at all: the training process loads, then trains.
 How it is recognised
-    There are fewer workers than cores, and the loader model (work per batch, hand-over, cores that training
-    itself keeps busy) predicts that more workers, up to one per core, take at least 2 % off the step. The
-    share is that prediction, and never more than the exposed time of `data`. Silent for an IterableDataset:
-    each worker would read all of it again.
+    Hypothesis: the step waits for data, and the loader has fewer workers than the machine could run (four for
+    each core where items wait rather than compute). Silent for an IterableDataset: each worker would read all
+    of it again. It becomes a finding when an experiment with more workers wins, and saves at least half of what
+    free input would.
 What to do
     Raise `num_workers` to the figure shown. Beyond the cores, only items that wait for a disk or a network
     gain.
 Evidence
     `workers`: of the loader
-    `wanted`: workers that serve best
+    `wanted`: workers of the best experiment, or to try
     `cores`: of the host
     `batch_ms`: work of one batch in one worker
     `compute_ms`: a step outside data
@@ -21,33 +21,45 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.cost.pipeline import best_workers, predict
-from hotlap.cost.reading import cores_for
-from hotlap.diagnose.inputs import input_of
-from hotlap.diagnose.severity import Evidence, finding
+from hotlap.diagnose.inputs import input_of, workers_tried
+from hotlap.diagnose.severity import Evidence, best_won, finding, free_input_saves
 from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.experiment import Experiment
 from hotlap.ports.rule import Rule, Sight
+
+WAITING_WORKERS = 4  # for each core: items that wait leave the processor to others
+HALF = 0.5  # of what free input saves: more workers that save less are not the answer, only a fix
 
 
 class WorkersTooFew(Rule):
     cause = Cause.WORKERS_TOO_FEW
     refines = Cause.INPUT_STARVED
-    # Where workers hide it all, items are not too dear for this host.
-    outranks = frozenset({Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND, Cause.COLLATE_BOUND})
+    outranks = frozenset(
+        {Cause.INPUT_STARVED, Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND, Cause.COLLATE_BOUND}
+    )
+    hypothesis = True
 
     def examine(self, sight: Sight) -> Finding | None:
-        seen, most = input_of(sight), sight.host.cores
-        if seen is None or seen.loader.iterable or seen.loader.num_workers >= most:
+        seen = input_of(sight)
+        if (
+            seen is None
+            or seen.loader.iterable
+            or seen.loader.num_workers >= WAITING_WORKERS * sight.host.cores
+        ):
             return None
-        now, cores = seen.setting, cores_for(sight.timeline, sight.host)
-        wanted = best_workers(seen.load, now, range(now.workers + 1, most + 1), cores)
-        gain = predict(seen.load, now, now._replace(workers=wanted), cores).gain
-        saved = min(seen.data, 1.0 - 1.0 / (1.0 + gain))
+        most = free_input_saves(sight.experiments)
+        best = best_won(each for each in sight.experiments.tried if self.confirmed_by(each, sight))
+        if best is not None and most is not None and best.saved < HALF * most:
+            return None
         evidence: Evidence = {
-            "workers": now.workers,
-            "wanted": wanted,
-            "cores": most,
+            "workers": seen.loader.num_workers,
+            "wanted": int(best.setting) if best else sight.host.cores,
+            "cores": sight.host.cores,
             "batch_ms": seen.load.work.seconds * 1e3,
             "compute_ms": seen.load.compute_s * 1e3,
         }
-        return finding(self.cause, saved, evidence, seen.loader.place)
+        return finding(self.cause, seen.data, evidence, seen.loader.place)
+
+    def confirmed_by(self, experiment: Experiment, sight: Sight) -> bool:
+        now, then = workers_tried(experiment, sight)
+        return now is not None and then is not None and then > now

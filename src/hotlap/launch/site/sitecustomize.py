@@ -41,7 +41,12 @@ def _wait_for_runs() -> None:
         os._exit(1)
 
 
-if os.environ.get("HOTLAP_PROBE"):
+if os.environ.get("HOTLAP_PROBE") and sys.version_info < (3, 11):
+    print(
+        f"hotlap: needs Python 3.11 or newer in the job's environment, this is {sys.version.split()[0]}",
+        file=sys.stderr,
+    )
+elif os.environ.get("HOTLAP_PROBE"):
     try:
         _load_hotlap()
         if os.environ.get("HOTLAP_WARM"):

@@ -12,7 +12,7 @@ from hotlap.probe.session import Session
 
 
 def install(session: Session) -> None:
-    session.wrap(torch, "save", session.timed(Kind.CHECKPOINT), while_compiling=False)
+    session.wrap(torch, "save", session.held_back(session.timed(Kind.CHECKPOINT)), while_compiling=False)
     around = session.timed(Kind.LOG)
     session.wrap(logging.Logger, "handle", around)
     # The compiler guards builtins by identity: the compiler tap takes this one away for good when it first runs.

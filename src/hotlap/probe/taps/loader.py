@@ -15,13 +15,13 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotlap.probe import boundary, marks
 from hotlap.probe.batch import BatchReader
-from hotlap.probe.content import bytes_of
 from hotlap.probe.epilogue import Epilogue
-from hotlap.probe.generations import Generations
 from hotlap.probe.marks import Kind
 from hotlap.probe.portrait import loader_portrait, place_of_caller
 from hotlap.probe.repeat import describe_items
 from hotlap.probe.session import Session, now
+from hotlap.probe.workers import Generations
+from hotlap.sameness.content import bytes_of
 
 _ENTER, _LEAVE = marks.enter(Kind.DATA), marks.leave(Kind.DATA)
 _MOST_LOADERS = 64
@@ -65,10 +65,10 @@ class LoaderTap:
         number = self.number(loader)
         if get_ident() == self.session.thread:
             self.session.fact(number, marks.LOADER_ID)
-        self.iterators[iterator] = BatchReader(number)
+        self.iterators[iterator] = BatchReader(number, boundary.attempt(_whole_batch, loader))
         self._recent = lambda: None  # a persistent iterator begins again
         if self.session.feed is not None:
-            self.session.feed.opened()
+            self.session.feed.opened(number, loader)
         if number < len(self.portraits):
             portrait = self.portraits[number]
             portrait["epochs"] = portrait.get("epochs", 0) + 1
@@ -88,7 +88,7 @@ class LoaderTap:
         if not reader.batches:
             self._met(reader.loader, batch)
         if self.session.feed is not None:
-            self.session.feed.gave(reader.loader, batch, iterator)
+            self.session.feed.gave(reader.loader, batch)
         reader.read(batch, self.session.append)
 
     def _reader(self, iterator: Any) -> BatchReader | None:
@@ -117,6 +117,14 @@ class LoaderTap:
                 portrait = self.portraits[number]
                 if not portrait.get("iterable"):
                     portrait.update(describe_items(loader.dataset))
+
+
+def _whole_batch(loader: Any) -> int | None:
+    """Samples of its first batch, where the loader itself puts batches together."""
+    size: int | None = getattr(loader, "batch_size", None)
+    if size is None or not hasattr(loader.sampler, "__len__"):
+        return size
+    return min(size, len(loader.sampler))
 
 
 def install(session: Session, epilogue: Epilogue) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 from collections.abc import Callable
 from threading import get_ident
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from torch.jit import _recursive
 from torch.nn import Module
 
 from hotlap.probe import boundary, marks
-from hotlap.probe.portrait import model_portrait
+from hotlap.probe.portrait import model_portrait, user_frames
 from hotlap.probe.session import Session
 from hotlap.probe.taps.root import RootTap
 
@@ -34,6 +36,7 @@ class ModelTap:
         self.taps: list[RootTap] = []
         self.steps = 0
         self.switching = 0  # depth of train()/eval() calls, which recurse
+        self._loop: set[CodeType] = set()  # functions of the user's that are on the stack in a step
 
     def scan(self) -> None:
         """Tap the modules that are nobody's child, and release those that became one."""
@@ -69,10 +72,22 @@ class ModelTap:
     def step_begins(self) -> bool:
         """Look again before the first step, when all wrappers are built, and once more where no root was called."""
         self.steps += 1
+        if self.steps == 1:
+            self._loop = {frame.f_code for frame in user_frames(sys._getframe(1))}
         unseen = self.steps == _LAST_SCAN and not any(tap.described for tap in self.taps)
         if self.steps == 1 or (unseen and "framework" not in self.session.facts):
             self.scan()
         return self.steps < _LAST_SCAN
+
+    def evaluates(self, frame: FrameType) -> None:
+        """Note the call that starts a validation: the line of the training loop that led here."""
+        if self._loop and "validation_place" not in self.session.facts:
+            frames = user_frames(frame)
+            calling = next((each for each in frames if each.f_code in self._loop), None)
+            if calling is not None:
+                code = calling.f_code
+                place = [code.co_filename, calling.f_lineno, code.co_qualname]
+                self.session.facts["validation_place"] = place
 
     def describe(self) -> None:
         """The called root with the most parameters is the model.
@@ -108,6 +123,10 @@ def _module_kinds() -> set[type]:
 
 
 def install(session: Session) -> ModelTap:
+    for name in (_SLOT, "_call_impl"):
+        getattr(
+            Module, name
+        )  # where a release has neither any more, the error comes here, and not in a forward pass
     tap = ModelTap(session)
     session.wrap(Module, "compile", functools.partial(_around_compile, tap))
     session.wrap(Module, "train", functools.partial(_around_train, tap))
@@ -141,6 +160,10 @@ def _around_train(tap: ModelTap, original: Callable[..., Any]) -> Callable[..., 
             return original(self, mode)
         if not tap.switching:
             tap.session.mark(marks.TRAIN_ON if mode else marks.EVAL_ON)
+            if not mode:
+                boundary.attempt(tap.evaluates, sys._getframe(1))
+                for listener in tap.session.eval_begins:
+                    boundary.attempt(listener)
         tap.switching += 1
         try:
             return original(self, mode)

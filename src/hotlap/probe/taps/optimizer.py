@@ -97,6 +97,7 @@ def _is_inside_own_step(optimizer: Optimizer, wrapper: Any) -> bool:
 def install(session: Session, epilogue: Epilogue) -> None:
     tap = OptimizerTap(session)
     session.facts["optimizers"] = tap.portraits
+    session.optimizers = lambda: list(tap.numbers)
     before = register_optimizer_step_pre_hook(_before(session, tap))
     after = register_optimizer_step_post_hook(_after(session, tap, epilogue))
     session.on_detach(before.remove)
@@ -104,6 +105,7 @@ def install(session: Session, epilogue: Epilogue) -> None:
     around = session.timed(Kind.OPTIMIZER)
     session.wrap(Optimizer, "__init__", functools.partial(_around_init, session))
     session.wrap(Optimizer, "zero_grad", around, while_compiling=False)
+    session.wrap(torch.nn.Module, "zero_grad", around, while_compiling=False)
     for scheduler in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
         session.wrap(scheduler, "step", around)
     for name in ("step", "update", "unscale_"):

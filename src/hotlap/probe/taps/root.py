@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from hotlap.probe import marks
+from hotlap.ports.unseen import unseen
+from hotlap.probe import boundary, marks
+from hotlap.probe.accelerator import accelerator
 from hotlap.probe.marks import Kind
 from hotlap.probe.session import Session
 
@@ -39,6 +41,7 @@ class RootTap:
         self.described = False
         self.autocast: str | None = None
 
+    @unseen
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module: Any = self.module()
         call = self.compiled or module._call_impl
@@ -47,6 +50,8 @@ class RootTap:
         if not self.described:
             self._first_call()
         trains = module.training and torch.is_grad_enabled()
+        if trains and self.session.device is not None:
+            self.session.device.forward_begins()
         self.append((_now() - self.origin) << 8 | (_ENTER if trains else _ENTER_EVAL))
         try:
             return call(*args, **kwargs)
@@ -55,8 +60,9 @@ class RootTap:
 
     def _first_call(self) -> None:
         self.described = True
-        for device in ("cuda", "cpu"):
-            if torch.is_autocast_enabled(device):
+        found = boundary.attempt(accelerator)
+        for device in ("cpu", *([found.kind] if found is not None else ())):
+            if boundary.attempt(torch.is_autocast_enabled, device):
                 self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
 
 from hotlap.probe import boundary, marks
+from hotlap.probe.accelerator import accelerator
 from hotlap.probe.marks import Kind
 from hotlap.probe.session import Session, now
 from hotlap.probe.usercode import UserCode
@@ -28,6 +31,7 @@ _CALLS = {
     "__repr__": "print",
     "__format__": "format",
 }
+_CONVERSIONS = ("float()", "int()")  # torch warns of them, once in a process, where gradients are wanted
 _ENTER, _LEAVE = marks.enter(Kind.SYNC), marks.leave(Kind.SYNC)
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _MOST_PLACES = 1024
@@ -43,6 +47,7 @@ class SyncTap:
         self.user = UserCode()
         self.places: dict[tuple[str, int, str, str], list[int]] = {}
         self.inside = False
+        self.warned = False
         self._step = self._in_step = 0
 
     def made(self, frame: Any, call: str, spent: int) -> int | None:
@@ -85,9 +90,33 @@ def install(session: Session) -> None:
     tap = SyncTap(session)
     for name, call in _CALLS.items():
         session.wrap(torch.Tensor, name, functools.partial(_around, tap, call), while_compiling=False)
-    if torch.cuda.is_available():
-        session.wrap(torch.cuda, "synchronize", functools.partial(_around, tap, "cuda.synchronize()"))
+    session.first_batch.append(functools.partial(_listen_at_device, session, tap))
     session.portraits.append(tap.describe)
+
+
+def _listen_at_device(session: Session, tap: SyncTap) -> None:
+    """Waits by intent; late, since a backend that is a package of its own is there only when the script imports it."""
+    device = accelerator()
+    for owner, name, call in device.waits if device is not None else ():
+        session.wrap(owner, name, functools.partial(_around, tap, call), while_compiling=False)
+
+
+def _shown_at(frame: FrameType, call: Callable[..., Any]) -> Any:
+    """torch warns of the line that calls it, which is a wrapper's: its warning is passed on to the script's line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    names, code = frame.f_globals, frame.f_code
+    for each in caught:
+        warnings.warn_explicit(
+            each.message,
+            each.category,
+            code.co_filename,
+            frame.f_lineno,
+            names.get("__name__", code.co_filename),
+            names.setdefault("__warningregistry__", {}),
+        )
+    return result
 
 
 def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,10 +132,15 @@ def _around(tap: SyncTap, call: str, original: Callable[..., Any]) -> Callable[.
         tap.inside = True  # printing a tensor calls .item() for each element
         started = now()
         try:
+            if not tap.warned and call in _CONVERSIONS and args[0].requires_grad:
+                tap.warned = True
+                return _shown_at(frame, functools.partial(original, *args, **kwargs))
             return original(*args, **kwargs)
         finally:
             spent = now() - started
             tap.inside = False
+            if session.device is not None:
+                session.device.waited()
             place = boundary.attempt(tap.made, frame, call, spent)
             if tap.in_this_step() <= _MOST_PER_STEP:
                 append((started - origin) << 8 | _ENTER)

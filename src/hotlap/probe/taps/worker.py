@@ -17,10 +17,10 @@ import torch
 from torch.utils.data._utils import fetch, worker
 
 from hotlap.probe import boundary, marks
-from hotlap.probe.generations import WORKERS_BYTES
 from hotlap.probe.marks import Kind
-from hotlap.probe.runqueue import RunQueue
+from hotlap.probe.sampler import RunQueue
 from hotlap.probe.session import Session, now
+from hotlap.probe.workers import WORKERS_BYTES, end_with_parent
 
 _cpu = time.thread_time_ns
 _COLLATE_IN, _COLLATE_OUT = marks.enter(Kind.COLLATE), marks.leave(Kind.COLLATE)
@@ -101,6 +101,7 @@ class _ListenedCollate:
 def _around_worker(session: Session, original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def looped(*args: Any, **kwargs: Any) -> None:
+        boundary.attempt(end_with_parent)
         session.thread = get_ident()
         session.endings.clear()
         session.facts.clear()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hotlap.facts.timeline import Stage
-from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report import sheet
+from hotlap.report.document import Column, Kind, Section, Table, printable
 from hotlap.report.locale import Phrases
+from hotlap.report.renderers.json import Json
+from hotlap.report.sheet import BESIDE, labelled, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 
 _TONES = {"running": "good", "stalled": "critical", "killed": "critical", "gone": "critical"}
 _GRAVE = {"ok": 0, "warning": 1, "critical": 2}
@@ -180,3 +190,110 @@ def _says(monitor: str, word: Mapping[str, Any], say: Phrases) -> str:
 def _problems(view: Mapping[str, Any], say: Phrases) -> Section | None:
     problems = tuple(str(each) for each in view.get("problems", ()))
     return Section("problems", say("live.section.problems"), problems) if problems else None
+
+
+# A live view in a terminal: drawn anew once a second, in place where the terminal can do that.
+
+
+_TERMINAL_TONES = {"good": "bold green", "warning": "bold yellow", "critical": "bold red", "none": "bold"}
+_SPARKS = "▁▂▃▄▅▆▇█"
+_MOST_SPARKS = 60
+_PROGRESS = 40
+
+
+def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_only: bool = False) -> str:
+    """One look, as text."""
+    say = Phrases(lang)
+    return sheet.drawn(_parts(picture(view, say), say, ascii_only), colour)
+
+
+def _parts(seen: Picture, say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
+    lines = [
+        text(seen.command, "dim", BESIDE),
+        text(seen.state, "bold" if seen.alarm else _TERMINAL_TONES[seen.tone], BESIDE),
+    ]
+    if seen.alarm:
+        lines.append(text(seen.alarm, _TERMINAL_TONES[seen.tone], BESIDE))
+    yield labelled("hotlap", lines)
+    yield ""
+    yield text("   ".join(f"{figure} {label}" for figure, label in seen.figures), "bold")
+    bar = "" if seen.share is None else sheet.bar(seen.share, _PROGRESS, ascii_only) + "  "
+    yield text(f"{bar}{seen.progress}")
+    for section in seen.sections:
+        yield from sheet.section(section, ascii_only, say, most=16)
+        if section.id == "speed" and len(seen.speeds) > 1 and not ascii_only:
+            yield sheet.indented(text(sparks(seen.speeds), "cyan"))
+    yield ""
+    yield text(seen.closing, "dim")
+
+
+def sparks(values: tuple[float, ...]) -> str:
+    """The last values as small bars, from nothing to the largest."""
+    shown = values[-_MOST_SPARKS:]
+    most = max(shown) or 1.0
+    return "".join(_SPARKS[min(7, max(0, int(value / most * 7.999)))] for value in shown)
+
+
+# A live view as a web page that draws itself anew once a second. No text in it acts; nothing comes from elsewhere.
+
+
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+_PLOT = (600, 60)  # width and height of the small plot of speeds
+
+
+class LivePages:
+    """The page, the part of it that changes, and the same facts as JSON."""
+
+    def __init__(self, lang: str = "en") -> None:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+        self._say = Phrases(lang)
+        self._environment = Environment(
+            loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True, finalize=_shown,
+        )  # fmt: skip
+        names = ("style.css", "live.css", "live.js")
+        texts = [(_TEMPLATES / name).read_text(encoding="utf-8") for name in names]
+        self._style, self._script = texts[0] + texts[1], texts[2]
+        self.policy = (
+            f"default-src 'none'; script-src '{_hash(self._script)}'; style-src '{_hash(self._style)}'; "
+            "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+
+    def whole(self, view: Mapping[str, Any], token: str) -> str:
+        return self._filled("live.html.j2", view, token)
+
+    def part(self, view: Mapping[str, Any], token: str) -> str:
+        return self._filled("live_part.html.j2", view, token)
+
+    def plain(self, view: Mapping[str, Any]) -> str:
+        return Json().render(view)
+
+    def _filled(self, name: str, view: Mapping[str, Any], token: str) -> str:
+        seen = picture(view, self._say)
+        page = self._environment.get_template(name).render(
+            picture=seen, say=self._say, token=token, Kind=Kind, points=points(seen.speeds), plot=_PLOT,
+            style=self._style, script=self._script, looked=view.get("steps"),
+        )  # fmt: skip
+        return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def points(values: tuple[float, ...]) -> str:
+    """A line through all values, for an SVG of the plot's size; from nothing to the largest."""
+    if len(values) < 2:
+        return ""
+    width, height = _PLOT
+    most = max(values) or 1.0
+    across = width / (len(values) - 1)
+    return " ".join(
+        f"{index * across:.1f},{height - max(0.0, value) / most * (height - 2) - 1:.1f}"
+        for index, value in enumerate(values)
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _shown(value: Any) -> Any:
+    return printable(value) if type(value) is str else value

@@ -16,21 +16,20 @@ from typing import Any, ClassVar
 
 from hotlap.ports.renderer import Renderer
 from hotlap.report import advice, charts, words
-from hotlap.report.document import Document
+from hotlap.report import advice as rewrites
+from hotlap.report.document import Document, printable
 from hotlap.report.locale import Phrases
 from hotlap.report.outcome import document_of
-from hotlap.report.plain import printable
 from hotlap.report.sections import build
-from hotlap.report.sections.code import line_sentence
 from hotlap.report.sections.machine import host
-from hotlap.report.sections.time import held_time, stage_name
+from hotlap.report.sections.time import held_time, line_sentence, stage_name
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
 ORDER = (
-    "stages", "free_input", "timeline", "findings", "lines", "operators", "workers", "ranks", "memory", "cpu",
-    "syncs", "occasional", "warmup", "loaders", "host", "reading",
+    "stages", "tried", "not_tried", "free_input", "timeline", "findings", "rewrites", "lines", "operators",
+    "workers", "ranks", "memory", "cpu", "syncs", "occasional", "warmup", "loaders", "host", "reading",
 )  # fmt: skip
-READING = ("stages", "mean", "steady", "lines", "gains", "absent")
+READING = ("stages", "mean", "steady", "lines", "gains", "at_most", "absent")
 
 
 class Html(Renderer):
@@ -85,20 +84,34 @@ def _content(view: Mapping[str, Any], say: Phrases) -> dict[str, Any]:
     return {
         "verdict": words.verdict(view, say) if finding is None else say(f"verdict.{finding['cause']}"),
         "first": finding,
+        "measured": words.measured_fix(finding) if finding else None,
         "why": words.why(view, say),
         "todo": words.next_step(view, say),
-        "fixes": [words.fix(each, say) for each in finding["fixes"]] if finding else [],
+        "fixes": [words.fix(each, say) for each in words.advised(finding)] if finding else [],
         "commands": advice.next_commands(view, set(advice.COMMANDS) - {"report"}),  # this is the report
         "tiles": _tiles(view, say),
         "strip": [(name, stage_name(name, say), each["share"]) for name, each in held_time(view)],
         "findings": [_card(each, view, say) for each in view["findings"]],
         "sections": {section.id: section for section in (*build(view, say), host(view, say))},
+        "rewrites": rewrites.shown_rewrites(view, say),
+        "unmatched": rewrites.lines(view, say),
+        "rewrites_closing": rewrites.rewrites_closing(view, say),
         "lines": [(line_sentence(line, say), line) for line in view["lines"]],
         "order": ORDER,
-        "extra": {id: say(f"section.{id}") for id in ("timeline", "findings", "reading")},
+        "extra": {id: say(f"section.{id}") for id in _extra(view)},
         "reading": [say(f"reading.{part}") for part in READING],
         "closing": [line for line in (words.ending(view, say), words.faults(view, say)) if line],
     }
+
+
+def _extra(view: Mapping[str, Any]) -> tuple[str, ...]:
+    """Parts of the page that the template draws itself."""
+    return (
+        "timeline",
+        "findings",
+        *(("rewrites",) if view["rewrites"] or view.get("unmatched") else ()),
+        "reading",
+    )
 
 
 def _tiles(view: Mapping[str, Any], say: Phrases) -> list[tuple[str, str, bool]]:
@@ -131,15 +144,18 @@ def _card(finding: Mapping[str, Any], view: Mapping[str, Any], say: Phrases) -> 
         "todo": words.what_to_do(finding, say),
         "fixes": [_fix(each, view, say) for each in finding["fixes"]],
         "explain": advice.explain(finding).line,
+        "figure": words.figure(finding, say),
     }
 
 
 def _fix(fix: Mapping[str, Any], view: Mapping[str, Any], say: Phrases) -> dict[str, Any]:
     interval = fix["interval"] or {"low": None, "high": None}
-    low, high = (say.number(interval[end], "gain") for end in ("low", "high"))
+    low, high = (say.number(interval[end], "percent") for end in ("low", "high"))
+    is_measured = fix["measured_gain"] is not None
     return {
         "what": words.setting(fix, say),
-        "gain": say.number(fix["predicted_gain"], "gain"),
+        "gain": say.number(fix["measured_gain"], "gain"),
+        "measured": is_measured,
         "interval": f"{low} .. {high}" if fix["interval"] else "",
         "command": advice.apply_command(fix, view["job"]),
     }

@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 
 from hotlap.ports.renderer import Renderer
 from hotlap.report import advice, words
-from hotlap.report.document import Document, Kind, Section, Table
+from hotlap.report import advice as rewrites
+from hotlap.report.document import Document, Kind, Section, Table, printable
 from hotlap.report.locale import Phrases
 from hotlap.report.outcome import document_of
-from hotlap.report.plain import printable
 from hotlap.report.sections import build
 from hotlap.report.sections.machine import host
 
 BAR = 20
+UNFOLDED = ("tried",)
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
 
@@ -37,12 +38,32 @@ class Markdown(Renderer):
             *_why(view, say),
             *_next(view, say),
             *_section(stages),
+            *_rewrites(view, say),
+            *(block for section in rest if section.id in UNFOLDED for block in _section(section)),
         ]
-        for section in (*rest, _others(view, say), host(view, say)):
+        folded = [section for section in rest if section.id not in UNFOLDED]
+        for section in (*folded, _others(view, say), host(view, say)):
             if section is not None:
                 blocks.append("\n\n".join(_folded(section)))
         blocks += [escaped(line) for line in (words.ending(view, say), words.faults(view, say)) if line]
         return "\n\n".join(blocks) + "\n"
+
+
+def _rewrites(view: Mapping[str, Any], say: Phrases) -> Iterable[str]:
+    found, others = rewrites.shown_rewrites(view, say), rewrites.lines(view, say)
+    if not found and not others:
+        return
+    yield f"#### {escaped(say('section.rewrites'))}"
+    for each in found:
+        yield f"{code(each.place)} {escaped(each.sentence)} {escaped(each.measured)}"
+        if each.diff:
+            body = "\n".join(printable(line) for line in each.diff.splitlines())
+            fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", body)), default=0))
+            yield f"{fence}diff\n{body}\n{fence}"
+    for place, line, known in others:
+        yield f"{code(place)} {code(line)} {escaped(known)}"
+    if closing := rewrites.rewrites_closing(view, say):
+        yield escaped(closing)
 
 
 def _outcome(document: Document) -> Iterable[str]:
@@ -85,7 +106,7 @@ def _why(view: Mapping[str, Any], say: Phrases) -> Iterable[str]:
 def _next(view: Mapping[str, Any], say: Phrases) -> Iterable[str]:
     finding = words.first(view)
     yield f"**{say('heading.next')}** {escaped(words.next_step(view, say))}"
-    points = [escaped(words.fix(each, say)) for each in finding["fixes"]] if finding else []
+    points = [escaped(words.fix(each, say)) for each in words.advised(finding)] if finding else []
     points += [f"{code(each.line)}: {escaped(say(each.purpose))}" for each in advice.next_commands(view)]
     yield "\n".join(f"- {point}" for point in points)
 
@@ -124,7 +145,7 @@ def _cell(cell: str | float, kind: Kind) -> str:
     if not isinstance(cell, str):
         return "█" * round(min(1.0, cell) * BAR)
     # A bar ends a column even inside a code span, unless it is escaped.
-    return code(cell).replace("|", "\\|") if kind is Kind.CODE and cell else escaped(cell)
+    return code(cell).replace("|", "\\|") if kind in (Kind.CODE, Kind.COMMAND) and cell else escaped(cell)
 
 
 def _others(view: Mapping[str, Any], say: Phrases) -> Section | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 from hotlap.facts.timeline import Stage
 from hotlap.ports.renderer import Renderer
 from hotlap.report import advice, paper, sheet, words
+from hotlap.report import advice as rewrites
 from hotlap.report.locale import Phrases
 from hotlap.report.outcome import document_of
 from hotlap.report.sections import build
@@ -54,6 +55,7 @@ def _parts(view: Mapping[str, Any], say: Phrases, ascii_only: bool) -> Iterable[
     stages, *rest = build(view, say)
     yield from sheet.section(stages, ascii_only, say, most=len(Stage))
     yield from _others(view, say)
+    yield from _rewrites(view, say)
     for section in rest:
         yield from sheet.section(section, ascii_only, say)
     yield ""
@@ -82,7 +84,7 @@ def _why(view: Mapping[str, Any], say: Phrases) -> list[Text]:
 
 def _next(view: Mapping[str, Any], say: Phrases) -> list[Text]:
     finding = words.first(view)
-    fixes = [] if finding is None else finding["fixes"][:MOST_FIXES]
+    fixes = [] if finding is None else words.advised(finding)[:MOST_FIXES]
     lines = [text(words.next_step(view, say), "", BESIDE)]
     lines += [text(f"- {words.fix(each, say)}", "", BESIDE) for each in fixes]
     return lines + [_command(each.line, say(each.purpose)) for each in advice.next_commands(view)]
@@ -93,6 +95,24 @@ def _command(line: str, purpose: str) -> Text:
     command = text(line, "bold")
     remark = text(f"  # {purpose}", "dim")
     return command.append_text(remark) if command.cell_len + remark.cell_len <= BESIDE else command
+
+
+def _rewrites(view: Mapping[str, Any], say: Phrases) -> Iterable[RenderableType]:
+    """Each change as a diff below its sentence."""
+    found, others = rewrites.shown_rewrites(view, say), rewrites.lines(view, say)
+    if not found and not others:
+        return
+    yield ""
+    yield text(say("section.rewrites"), "bold")
+    for each in found:
+        yield indented(text(f"{each.place}  {each.sentence} {each.measured}", "", WIDTH - 2))
+        yield from (indented(sheet.one_line(f"- {line}", "red", WIDTH - 4), 4) for line in each.before)
+        yield from (indented(sheet.one_line(f"+ {line}", "green", WIDTH - 4), 4) for line in each.after)
+    for place, code, known in others:
+        yield indented(text(f"{place}  {known}", "", WIDTH - 2))
+        yield indented(sheet.one_line(code, "dim", WIDTH - 4), 4)
+    if closing := rewrites.rewrites_closing(view, say):
+        yield indented(text(closing, "dim"))
 
 
 def _others(view: Mapping[str, Any], say: Phrases) -> Iterable[RenderableType]:

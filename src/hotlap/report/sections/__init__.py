@@ -10,12 +10,17 @@ from typing import Any
 
 from hotlap.report.document import Section
 from hotlap.report.locale import Phrases
-from hotlap.report.sections import after, code, input, machine, time
+from hotlap.report.sections import experiments, machine, time
+from hotlap.report.sections import experiments as after
+from hotlap.report.sections import machine as input
+from hotlap.report.sections import time as code
 
 Build = Callable[[Mapping[str, Any], Phrases], Section | None]
 
 IN_ORDER: tuple[Build, ...] = (
     time.stages,
+    experiments.tried,
+    experiments.not_tried,
     after.free_input,
     time.ranks,
     code.lines,

@@ -92,6 +92,30 @@
     })];
   }
 
+  // Gains with their intervals. What is not decided is pale, and a bound is an outline: nobody can set it.
+  function gains(chart) {
+    const colours = { faster: colour("good"), "no-gain": colour("stage-other"), undecided: colour("warning") };
+    const fill = chart.states.map((state) => colours[state] || "rgba(0,0,0,0)");
+    const edge = chart.states.map((state) => colours[state] || colour("muted"));
+    const shown = chart.gain.concat(chart.low, chart.high, [0]);
+    const low = Math.min(...shown), high = Math.max(...shown), room = Math.max(1, high - low) * 0.05;
+    return [[{
+      type: "bar", orientation: "h", y: chart.names, x: chart.gain, customdata: chart.text,
+      marker: { color: fill, line: { color: edge, width: 1.5 } }, hovertemplate: "%{y}: %{customdata}<extra></extra>",
+      error_x: {
+        type: "data", symmetric: false, array: chart.high.map((value, i) => value - chart.gain[i]),
+        arrayminus: chart.low.map((value, i) => chart.gain[i] - value), color: colour("text"), thickness: 1.4, width: 4,
+      },
+    }], layout({
+      bargap: 0.45, hovermode: "closest", showlegend: false,
+      xaxis: axis({
+        title: titled(words.axis_gain), range: [low < 0 ? low - room : 0, high + room], zeroline: true,
+        zerolinecolor: colour("muted"),
+      }),
+      yaxis: axis({ autorange: "reversed", showgrid: false, type: "category", tickfont: { color: colour("text") } }),
+    })];
+  }
+
   function curves(chart, colours, title, stacked) {
     const traces = chart.lines.map((line) => ({
       type: "scatter", mode: "lines", name: line.name, x: chart.x, y: line.y, connectgaps: false,
@@ -108,6 +132,7 @@
 
   const charts = {
     timeline: timeline,
+    experiments: gains,
     workers: (chart) => bars(chart, "worker-", words.axis_share,
       { hover: "%{x:.1%}", xaxis: { tickformat: ".0%", range: [0, 1.002] } }),
     ranks: (chart) => bars(chart, "stage-", words.axis_ms, { hover: "%{x:.3~f} ms", xaxis: {} }),

@@ -5,22 +5,25 @@ Nothing here raises for what it finds: a file that is missing, torn or not ours 
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from hotlap.errors import FactError
+from hotlap.facts import codec
 from hotlap.facts.job import Job
+from hotlap.host.vitals import Vitals
 from hotlap.launch import runfolder
-from hotlap.launch.counter import counted
-from hotlap.launch.vitals import Vitals
-from hotlap.watch.live import state as states
-from hotlap.watch.live.progress import progress
-from hotlap.watch.live.stages import Fold, lately
-from hotlap.watch.live.state import State
+from hotlap.launch.environment import counted
+from hotlap.stats.robust import of_ordered
+from hotlap.units import NS_PER_S
 from hotlap.watch.live.tail import Tail
-from hotlap.watch.live.told import Told, is_sound, told
 
 JOURNAL = "*.watch.json"
 PICTURES = (".png",)
@@ -58,9 +61,9 @@ class LiveReader:
         journal = self._journal(tail.pid if tail else None)
         pid = tail.pid if tail else journal.pid or self._counted()[0]
         age = self._age(tail, now)
-        alive = pid is not None and not ended and states.is_alive(pid, now - (age or 0.0))
+        alive = pid is not None and not ended and is_alive(pid, now - (age or 0.0))
         step_s = recent["step_ms"] / 1e3 if recent else None
-        state = State.ENDED if ended else states.state_of(self.run, alive=alive, age_s=age, step_s=step_s)
+        state = State.ENDED if ended else state_of(self.run, alive=alive, age_s=age, step_s=step_s)
         steps = max(tail.steps if tail else 0, journal.steps or 0, self._counted()[1])
         return {
             "state": str(state),
@@ -133,8 +136,8 @@ class LiveReader:
     def _job(self) -> dict[str, Any] | None:
         found = self._mapping(self.run / "job.json")
         try:
-            job = Job(tuple(found["argv"]), found["cwd"], found["name"]) if found else None
-        except (KeyError, TypeError):
+            job: Job | None = codec.from_plain(Job, found) if found else None
+        except FactError:
             self._problem(self.run / "job.json", "is of no job")
             job = None
         return {"name": job.name, "shown": job.shown} if job else None
@@ -143,7 +146,7 @@ class LiveReader:
         path = self.run / runfolder.APPLIED
         found = self._mapping(path) if path.is_file() else None
         code = found.get("exit_code") if found else None
-        return code if isinstance(code, int) else None
+        return code if isinstance(code, int) and code in range(1 << 32) else None  # Windows has as many
 
     def _usage(self, pid: int | None) -> dict[str, Any] | None:
         """Memory and cores of the job; the first look only sets the mark."""
@@ -188,7 +191,7 @@ class LiveReader:
 def _read_json(path: Path) -> Any:
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path.stat().st_size} bytes are too many")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return codec.parse_json(path.read_bytes())
 
 
 def _drift(tail: Tail | None) -> dict[str, Any] | None:
@@ -196,3 +199,210 @@ def _drift(tail: Tail | None) -> dict[str, Any] | None:
         return None
     word = tail.drift.word()
     return {"state": word.state, "since": word.since, **word.figures, "series": list(word.series)}
+
+
+# How far a job is, and what is left: of the whole training where its framework says so, else of this epoch.
+
+
+def progress(journal: Told, steps: int, rate: float | None) -> dict[str, Any] | None:
+    """`done` of `total` optimizer steps, the epoch where that is what is known, and seconds left; None if unknown."""
+    notes = journal.notes
+    total = notes.get("total")
+    if isinstance(total, int) and total > 0:
+        done = min(steps, total)
+        return {"done": done, "total": total, "epoch": None, "left_s": _left(total - done, rate)}
+    epoch = _training_epoch(notes.get("epochs"))
+    if epoch is None:
+        return None
+    batches, begun, at_step = epoch
+    passes = notes.get("passes") if isinstance(notes.get("passes"), int) else 1
+    total = max(1, batches // max(1, passes or 1))
+    made = steps if journal.steps is None else journal.steps  # of the same moment as the epoch's beginning
+    done = min(max(0, made - at_step), total)
+    return {"done": done, "total": total, "epoch": begun, "left_s": _left(total - done, rate)}
+
+
+def _training_epoch(epochs: Any) -> tuple[int, int, int] | None:
+    """Batches, number and first step of the longest loader: validation has fewer batches."""
+    if not isinstance(epochs, Mapping):
+        return None
+    known = [
+        (int(length), int(each["begun"]), int(each["at_step"]))
+        for length, each in epochs.items()
+        if length.isdigit() and isinstance(each, Mapping) and {"begun", "at_step"} <= each.keys()
+    ]
+    return max(known, default=None)
+
+
+def _left(steps: int, rate: float | None) -> float | None:
+    return steps / rate if rate else None
+
+
+# Where the time of the last steps went, from the end of a file of marks.
+
+
+Fold = Callable[[Sequence[int]], Any]
+_FIRST_LOOK = 1 << 12  # marks: folding them takes some ten milliseconds
+_ENOUGH = 20  # steps
+_LATELY_S = 10.0
+
+
+def lately(recent: array[int], fold: Fold) -> dict[str, Any] | None:
+    """Rate, step time and stages of the last seconds; None before two whole steps were seen."""
+    size = _FIRST_LOOK
+    steps: Any = None
+    while True:
+        steps = fold(recent[-size:]).columns.steps()
+        if len(steps) > _ENOUGH or size >= len(recent):
+            break
+        size *= 4
+    first = _first_of_lately(steps.wall)
+    walls = steps.wall[first:]
+    if len(walls) < 1:
+        return None
+    return _described(steps, first, walls)
+
+
+def _first_of_lately(walls: Sequence[int]) -> int:
+    """The first step is not whole: the marks before it are cut off."""
+    total, first = 0, len(walls)
+    while first > 1 and (total < _LATELY_S * NS_PER_S or len(walls) - first < _ENOUGH):
+        first -= 1
+        total += walls[first]
+    return first
+
+
+def _described(steps: Any, first: int, walls: Sequence[int]) -> dict[str, Any]:
+    seconds = sum(walls) / NS_PER_S
+    ordered = sorted(walls)
+    samples = [each for each in steps.samples[first:] if each >= 0]
+    stages = {
+        str(stage): sum(times[first:]) / NS_PER_S / max(seconds, 1e-12)
+        for stage, times in steps.stages.items()
+    }
+    return {
+        "steps": len(walls),
+        "seconds": seconds,
+        "steps_per_s": len(walls) / max(seconds, 1e-12),
+        "samples_per_s": sum(samples) / max(seconds, 1e-12) if len(samples) == len(walls) else None,
+        "step_ms": of_ordered(ordered, 0.5) / 1e6,
+        "p95_ms": of_ordered(ordered, 0.95) / 1e6,
+        "stages": stages,
+    }
+
+
+# Whether a job runs: from its process, and from what its run folder holds by now.
+
+
+_ENDINGS = (runfolder.LAST_LOOK, runfolder.APPLIED, "diagnosis.json")
+_PATIENCE_S = 20.0
+"""After the last process of a job has gone, its report is written: only when none comes, the job was killed."""
+_STALLED_S, _STALLED_STEPS = 60.0, 20.0
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    ENDING = "ending"
+    ENDED = "ended"
+    KILLED = "killed"
+    GONE = "gone"
+
+
+def is_alive(pid: int, since: float) -> bool:
+    """Whether the process is still the one that wrote at `since` (seconds since 1970), and not a later one."""
+    try:
+        process = psutil.Process(pid)
+        dead = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return not dead and process.create_time() <= since + 1.0
+    except psutil.Error:
+        return False
+
+
+def has_ended(run: Path) -> bool:
+    return any((run / name).is_file() for name in _ENDINGS)
+
+
+def state_of(run: Path, *, alive: bool, age_s: float | None, step_s: float | None) -> State:
+    """`age_s` is how long ago something was written, None where nothing was; `step_s` what a step takes."""
+    if not run.is_dir():
+        return State.GONE
+    if has_ended(run):
+        return State.ENDED
+    if not alive:
+        young = age_s is None or age_s < _PATIENCE_S
+        return (State.WAITING if age_s is None else State.ENDING) if young else State.KILLED
+    slow = max(_STALLED_S, _STALLED_STEPS * (step_s or 0.0))
+    return State.STALLED if age_s is not None and age_s > slow else State.RUNNING
+
+
+# What the monitors of a job have told, as far as it has the form that they give it; all else is left out.
+
+
+@dataclass(frozen=True)
+class Told:
+    """A journal, read from outside."""
+
+    pid: int | None = None
+    steps: int | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    monitors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cost: Mapping[str, float] | None = None
+
+
+def told(journal: Mapping[str, Any]) -> Told:
+    cost = _mapping(journal.get("cost"))
+    figures = {name: each for name in ("share", "spent") if isinstance(each := cost.get(name), int | float)}
+    return Told(
+        pid=_whole(journal.get("pid")),
+        steps=_whole(journal.get("steps")),
+        notes=_mapping(journal.get("notes")),
+        monitors={
+            str(name): _word(each)
+            for name, each in _mapping(journal.get("monitors")).items()
+            if isinstance(each, Mapping) and isinstance(each.get("state"), str)
+        },
+        cost=figures if len(figures) == 2 else None,
+    )
+
+
+def _word(word: Mapping[str, Any]) -> dict[str, Any]:
+    figures = _mapping(word.get("figures"))
+    series = word.get("series")
+    return {
+        "state": word["state"],
+        "gravity": str(word.get("gravity")),
+        "since": _whole(word.get("since")),
+        "figures": {name: each for name, each in figures.items() if isinstance(each, int | float | str)},
+        "series": series if isinstance(series, list) else [],
+    }
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def is_sound(view: Mapping[str, Any]) -> bool:
+    """Whether a stored view has the form of one: its file may have been damaged or made by somebody else."""
+    parts = {name: view.get(name) for name in ("lately", "drift", "usage", "progress", "job")}
+    if not all(each is None or isinstance(each, Mapping) for each in parts.values()):
+        return False
+    numbers = [each for part in ("lately", "usage", "progress") for each in _mapping(parts[part]).values()]
+    stages = _mapping(_mapping(parts["lately"]).get("stages")).values()
+    plain = all(each is None or isinstance(each, int | float | Mapping) for each in numbers)
+    drift, job = _mapping(parts["drift"]), _mapping(parts["job"])
+    points = drift.get("series", [])
+    return (
+        _whole(view.get("steps")) is not None
+        and plain
+        and all(isinstance(each, int | float) for each in stages)
+        and (not drift or drift.get("state") in ("learning", "steady", "slower"))
+        and isinstance(points, list)
+        and all(isinstance(each, list) and len(each) == 2 for each in points)
+        and all(isinstance(each, str) for each in job.values())
+    )

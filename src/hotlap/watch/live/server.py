@@ -8,10 +8,12 @@ Of the run folder, pictures are given out by their plain names; there is no way 
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import re
 import secrets
+import socket
 import stat
 import threading
 import time
@@ -27,7 +29,8 @@ _NAMES = (ADDRESS, "localhost")
 _PICTURE = re.compile(r"/picture/([A-Za-z0-9_][A-Za-z0-9_-]*\.png)")
 _MOST_BYTES = 16 << 20
 _FRESH_S = 0.5  # a look is shared by all pages that ask within this time
-_PATIENCE_S = 10  # for a request to come whole
+_PATIENCE_S = 10  # for a request to come whole, and for an answer to be taken
+_MOST_CLIENTS = 64  # at once; a browser has a handful
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -64,6 +67,7 @@ class LiveServer(ThreadingHTTPServer):
         self.pages = pages
         self._look = look
         self._looking = threading.Lock()
+        self._places = threading.BoundedSemaphore(_MOST_CLIENTS)
         self._seen: tuple[float, View] | None = None
 
     @property
@@ -83,6 +87,27 @@ class LiveServer(ThreadingHTTPServer):
         hosts = {f"{name}:{self.server_address[1]}" for name in _NAMES}
         own = origin is None or (origin.startswith("http://") and origin.removeprefix("http://") in hosts)
         return host in hosts and own and site in (None, "none", "same-origin")
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A client that drips byte by byte is cut at the deadline, and more than a crowd of them wait for no thread."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        cut = threading.Timer(_PATIENCE_S, _cut, (request,))
+        cut.daemon = True
+        cut.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            cut.cancel()
+            self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that has gone is no news."""
@@ -149,6 +174,11 @@ class _Answer(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """The terminal is the user's, and a log would hold the token."""
+
+
+def _cut(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has gone by itself
+        request.shutdown(socket.SHUT_RDWR)
 
 
 def picture(run: Path, name: str) -> bytes | None:

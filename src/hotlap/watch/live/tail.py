@@ -9,7 +9,7 @@ from pathlib import Path
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 from hotlap.units import NS_PER_S
-from hotlap.watch.monitors.throughput_drift import ThroughputDrift
+from hotlap.watch.monitors import ThroughputDrift
 
 KEPT = 1 << 15  # marks: some thousand steps, or a few hundred of a script with many parts
 _AT_ONCE = 1 << 22  # bytes

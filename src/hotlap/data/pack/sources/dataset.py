@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from hotlap.data.pack.source import Arguments, Source
 from hotlap.data.samples import SampleError, checksum, flatten
-from hotlap.epochs import NoOtherEpochError, in_other_epochs
 from hotlap.errors import UsageError
+from hotlap.sameness.epochs import NoOtherEpochError, in_other_epochs
 
 _LOOKED_AT_TWICE = 3
 """Items that are fetched twice before anything is packed: one draw of a random item must not be frozen unseen."""

@@ -9,12 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hotlap.data.decode import SOUNDS
-from hotlap.data.decode_audio import cut, duration_of
-from hotlap.data.pack.intact import check_intact
+from hotlap.data.decode import SOUNDS, cut, duration_of
 from hotlap.data.pack.source import (
     Arguments,
     Source,
+    check_intact,
     files_fingerprint,
     no_arguments,
     read_file,

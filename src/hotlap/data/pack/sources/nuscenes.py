@@ -8,8 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hotlap.data.pack.intact import check_intact
-from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, read_file, stat_of
+from hotlap.data.pack.source import (
+    Arguments,
+    Source,
+    check_intact,
+    files_fingerprint,
+    no_arguments,
+    read_file,
+    stat_of,
+)
 from hotlap.data.samples import Fields, SampleError
 
 Row = dict[str, Any]

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from hotlap.data.decode import PICTURES
-from hotlap.data.pack.intact import check_intact
 from hotlap.data.pack.source import (
     Arguments,
     Source,
+    check_intact,
     files_fingerprint,
     no_arguments,
     read_file,

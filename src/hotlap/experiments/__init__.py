@@ -1,0 +1,1 @@
+"""Experiments on the running job: what `profile` and `tune` learn by trying."""

@@ -1,0 +1,1 @@
+"""One file per tracker or dashboard, found by walking this folder."""

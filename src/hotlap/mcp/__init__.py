@@ -1,0 +1,1 @@
+"""hotlap for coding agents: a Model Context Protocol server over standard input and output."""

@@ -1,0 +1,53 @@
+"""Python's sorted over a tensor or an array.
+
+What it is
+    Each comparison makes a tensor of one element and asks for its truth: n log n calls into the library where one
+    sorts them all.
+Before
+    best = sorted(scores, reverse=True)
+After
+    best = list(scores.sort(stable=True, descending=True).values)
+When it is the same
+    Always: a list of the same elements in the same order. Equal ones stay in their order.
+When it is not
+    With NaN among the elements, whose place depends on the order of comparisons.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from hotlap.ports.knob import Numerics
+from hotlap.ports.rewrite import TENSOR, Edit, Function, Rewrite, Seen, Site
+from hotlap.rewrites import calls, local_name
+
+
+class SortedOverTensor(Rewrite):
+    id = "sorted-over-tensor"
+    numerics = Numerics.BITWISE
+
+    def recognise(self, function: Function, seen: Seen) -> Iterable[Site]:
+        for call in calls(function, "sorted"):
+            value = seen.value(call.args[0]) if len(call.args) == 1 else None
+            words = {each.arg: each.value for each in call.keywords}
+            turned = words.pop("reverse", ast.Constant(False))
+            plain = not words and isinstance(turned, ast.Constant)
+            if value is None or not plain or value.shape is None or len(value.shape) != 1:
+                continue
+            numpy = local_name(function, "numpy")
+            backwards = isinstance(turned, ast.Constant) and bool(turned.value)
+            on_array = value.type != TENSOR and bool(numpy) and not backwards and value.dtype != "object"
+            if value.type == TENSOR or on_array:
+                yield Site(call, {"type": value.type, "size": value.size})
+
+    def rewrite(self, function: Function, site: Site, seen: Seen) -> tuple[Edit, ...]:
+        call = site.node
+        assert isinstance(call, ast.Call)
+        walked = call.args[0]
+        if site.values["type"] == TENSOR:
+            turned = any(each.arg == "reverse" and getattr(each.value, "value", 0) for each in call.keywords)
+            words = "stable=True, descending=True" if turned else "stable=True"
+            return (function.replace(call, f"list({function.primary(walked)}.sort({words}).values)"),)
+        text = f'{local_name(function, "numpy")}.sort({function.text(walked)}, kind="stable")'
+        return (function.replace(call, f"list({text})"),)

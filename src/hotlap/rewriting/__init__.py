@@ -1,0 +1,1 @@
+"""Rewrites of the user's source at work: found in its text, applied in memory, switched in a running process."""

@@ -1,0 +1,1 @@
+"""The search of `tune`: what is tried, in which order, and what it ends with."""
