@@ -1,12 +1,12 @@
 """How often a search keeps a setting that does nothing, and finds one that does: simulated, with the rules of `tune`.
 
-usage: python bench/false_keeps.py [--searches 1000] [--live] [--opening] [--means]
+usage: python bench/false_keeps.py [--searches 1000] [--experiments] [--means]
 Five candidates in turn, four rounds each, two where they are behind, up to eight where a gain seems to be worth it.
 Runs scatter by so much between each other, and the machine's pace between rounds; each candidate truly brings the gain
 of its column. In the last lines the machine has two paces, a quarter apart, and changes between two runs with the
-probability that is shown. With --live they take turns within one process first, where blocks of steps scatter as runs
-do. With --opening they were predicted to help and taken in together, and stay by what they show. With --means the
-ratios in the middle are never asked.
+probability that is shown. With --experiments they are tried on the running job first, where blocks of steps scatter
+as runs do, and only what won or may win goes on to fresh processes. With --means the ratios in the middle are never
+asked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import math
 import random
 from collections.abc import Sequence
 
+from hotlap.experiments.analysis import Change, Trial, ratio_of
+from hotlap.facts.experiment import State
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import (
-    BEHIND,
     DONE,
     LEAST,
     LOOKING,
@@ -29,11 +30,8 @@ from hotlap.judge.gain import (
     gain_of,
     gain_of_rounds,
     rule,
-    rule_predicted,
 )
-from hotlap.measure.duel import USUAL, scatter_of_rounds
-from hotlap.pipeline.screening import MORE_TURNS, MOST_TURNS, Screening
-from hotlap.propose.search import Candidate
+from hotlap.measure.contest import USUAL, scatter_of_rounds
 from hotlap.stats.compare import Scatter, pooled, repeated
 
 CANDIDATES = 5
@@ -46,7 +44,7 @@ GAINS = (0.0, 0.05, 0.10)
 class Search:
     """One that never changes its incumbent: all candidates meet the script as it is."""
 
-    of_rounds, judge, least = staticmethod(gain_of_rounds), staticmethod(rule), 1
+    of_rounds = staticmethod(gain_of_rounds)
 
     def __init__(self, chance: random.Random, run: float, pace: float, gain: float) -> None:
         self.chance, self.run, self.pace, self.gain = chance, run, pace, gain
@@ -64,8 +62,8 @@ class Search:
             self.round()
             made = len(self.ratios[-1])
             over = enough(made, beside_blocks(self.known(final=False), shown))
-            ruling = self.judge(beside_blocks(self.known(final=over and made <= ROUNDS), shown))
-            if (over or ruling is not Ruling.UNDECIDED) and made >= self.least:
+            ruling = rule(beside_blocks(self.known(final=over and made <= ROUNDS), shown))
+            if over or ruling is not Ruling.UNDECIDED:
                 return ruling
 
     def paces(self) -> tuple[float, float]:
@@ -100,32 +98,21 @@ class TwoPaces(Search):
         return -APART if self.slow else 0.0
 
 
-class Opening(Search):
-    """Settings that were predicted to help, and stay by what they show."""
-
-    judge, least = staticmethod(rule_predicted), BEHIND
-
-    def duel(self, shown: Gain | None = None) -> Ruling:
-        super().duel(shown)
-        known = self.known(final=False)
-        return Ruling.KEEP if known is not None and known.value >= LEAST else Ruling.DROP
-
-
-class LiveSearch(Search):
-    """Settings that can be switched while a job runs."""
+class WithExperiments(Search):
+    """Settings that can be switched while a job runs: those that win there, or may, go on to fresh processes."""
 
     def kept(self) -> int:
-        screening = Screening()
-        several = [Candidate(f"knob-{number}", True, None, None, 0.0) for number in range(CANDIDATES)]
-        undecided = several
-        for _ in range(1 + MORE_TURNS):
-            screening.learn({each.key: self.turns() for each in undecided})
-            undecided = screening.undecided(several)
-        met = [each for each in several if not screening.hopeless(each)]
-        return sum(self.duel(screening.gains[each.key]) is Ruling.KEEP for each in met)
-
-    def turns(self) -> list[float]:
-        return [(1 + self.gain) * math.exp(self.chance.gauss(0.0, self.run)) for _ in range(MOST_TURNS)]
+        trials = [Trial(Change(f"knob-{number}", True, 1.0)) for number in range(CANDIDATES)]
+        while pending := [each for each in trials if each.pending]:
+            for each in pending:
+                each.asked += 1
+                each.ratios.append((1 + self.gain) * math.exp(self.chance.gauss(0.0, self.run)))
+            scatter = pooled([each.ratios for each in trials], USUAL)
+            for each in trials:
+                each.ratio = ratio_of(each.ratios, scatter)
+        known = [(each, as_gain(each.ratio, len(each.ratios))) for each in trials if each.ratio is not None]
+        shown = [gain for each, gain in known if each.state is not State.NO_GAIN and gain.value >= LEAST]
+        return sum(self.duel(each) is Ruling.KEEP for each in shown)
 
 
 def by_means(ratios: Sequence[float], scatter: Scatter, *, final: bool) -> Gain:
@@ -135,8 +122,7 @@ def by_means(ratios: Sequence[float], scatter: Scatter, *, final: bool) -> Gain:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--searches", type=int, default=1000)
-    parser.add_argument("--live", action="store_true")
-    parser.add_argument("--opening", action="store_true")
+    parser.add_argument("--experiments", action="store_true")
     parser.add_argument("--means", action="store_true")
     options = parser.parse_args()
     if options.means:
@@ -144,7 +130,7 @@ def main() -> None:
     chance = random.Random(0)
     gains = "  ".join(f"kept at +{gain:3.0%}" for gain in GAINS)
     print(f"between runs  between rounds  {gains}")
-    kind = LiveSearch if options.live else Opening if options.opening else Search
+    kind = WithExperiments if options.experiments else Search
     told(kind, MACHINES, chance, options.searches)
     if kind is Search:
         print(f"between runs   pace changes   {gains}")

@@ -16,7 +16,7 @@ from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.launch.process import Signals
 from hotlap.measure.contest import Contest, Variant, contest
-from hotlap.measure.heat import possible
+from hotlap.measure.interleaved_round import possible
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect
 from interleave import BENCH, PYTHON, host_line

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from hotlap.launch.host import inspect_host
+from hotlap.host.machine import inspect_host
 from hotlap.stats.compare import Ratio, ratio
 
 BENCH = Path(__file__).parent

@@ -1,7 +1,8 @@
 """What it brings to keep freed memory in the process: a job with large activations, as it is and with `keep-memory`.
 
 usage: python bench/keep_memory.py [--minutes 1.5]
-For one thread of torch and for all cores: what `hotlap profile` predicts, and what `hotlap compare` measures.
+For one thread of torch and for all cores: what the experiments of `hotlap profile` measure, and
+what `hotlap compare` measures.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ def asked(folder: Path, threads: int, *words: str) -> dict[str, Any]:
     return view
 
 
-def predicted(folder: Path, threads: int) -> str:
+def tried(folder: Path, threads: int) -> str:
     view = asked(folder, threads, "profile", "--steps", "40", JOB)
     fixes = [fix for each in view["findings"] for fix in each["fixes"] if fix["knob"] == "keep-memory"]
+    fixes = [fix for fix in fixes if fix["measured_gain"] is not None]
     if not fixes:
-        return "nothing predicted"
+        return "not tried in the running job"
     low, high = (1 + fixes[0]["interval"][end] for end in ("low", "high"))
-    return f"predicted {1 + fixes[0]['predicted_gain']:.2f} times ({low:.2f} to {high:.2f})"
+    return f"in the running job {1 + fixes[0]['measured_gain']:.2f} times ({low:.2f} to {high:.2f})"
 
 
 def measured(folder: Path, threads: int, minutes: float) -> str:
@@ -54,7 +56,7 @@ def main() -> None:
         folder = Path(name)
         (folder / "keep.yaml").write_text(PLAN, encoding="utf-8")
         for threads in (1, os.cpu_count() or 1):
-            told = predicted(folder, threads), measured(folder, threads, options.minutes)
+            told = tried(folder, threads), measured(folder, threads, options.minutes)
             print(f"{threads} {'thread' if threads == 1 else 'threads'}: {', '.join(told)}", flush=True)
 
 

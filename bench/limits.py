@@ -11,13 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from hotlap.diagnose.fold import fold
-from hotlap.diagnose.gather import read_integers
 from hotlap.facts.arrow import write_timelines
 from hotlap.facts.timeline import Ending, ProbeCost, Runtime, Timeline, Warmup
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 from hotlap.probe.ring import Ring
+from hotlap.timeline.fold import fold
+from hotlap.timeline.gather import read_integers
 from interleave import PYTHON, host_line
 
 STEPS = 1_000_000

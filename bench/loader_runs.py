@@ -24,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hotlap.data.bucketing import BucketBatchSampler, pad_collate
-from hotlap.data.decode_audio import Audio
+from hotlap.data.decode import Audio
 from hotlap.data.loader import Loader
 
 LEARNING = 200  # batches that live tuning may take

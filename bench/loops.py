@@ -51,7 +51,18 @@ def identical(script: Path, folder: Path) -> bool:
 def recipe(folder: Path) -> tuple[float, int]:
     """Named share and steady steps of printer_tcn as it is written."""
     _run([PYTHON, "-m", "hotlap_recipes.printer_tcn.make_data", "--layers", "2"], folder)
-    profile = [PYTHON, "-m", "hotlap", "profile", "--steps", "30", "--json", "view.json"]
+    profile = [
+        PYTHON,
+        "-m",
+        "hotlap",
+        "profile",
+        "--steps",
+        "30",
+        "--experiments",
+        "off",
+        "--json",
+        "view.json",
+    ]
     train = ["-m", "hotlap_recipes.printer_tcn.train", "--data_dir", "data_simulation_*", "--size", "tiny"]
     _run([*profile, *train], folder)
     view = json.loads((folder / "view.json").read_text())

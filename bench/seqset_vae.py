@@ -26,14 +26,13 @@ import torch
 import interleave
 from hotlap.data import BucketBatchSampler, padding_waste
 from hotlap.facts.plan import Plan
-from hotlap.facts.verdict import Guarded
-from hotlap.facts.witness import Witness
+from hotlap.facts.verdict import Guarded, Witness
 from hotlap.judge.guard import LEAST_SEEDS, close
 from hotlap.launch.command import to_job
 from hotlap.launch.process import Signals
 from hotlap.measure.runner import Bench
 from hotlap.pipeline import collect
-from hotlap.seams.catalogue import all_knobs
+from hotlap.plan.catalogue import all_knobs
 from hotlap_recipes.seqset_vae.make_data import write_subjects
 from hotlap_recipes.seqset_vae.subjects import read_table
 from interleave import BENCH, PYTHON, Variant, against, host_line

@@ -34,7 +34,19 @@ LOOKS = 2048  # the most that a run keeps
 
 def record(folder: Path) -> Path:
     """A real profile of a small script."""
-    command = [PYTHON, "-m", "hotlap", "profile", "--steps", "40", "--out", "small", str(SCRIPT)]
+    command = [
+        PYTHON,
+        "-m",
+        "hotlap",
+        "profile",
+        "--steps",
+        "40",
+        "--experiments",
+        "off",
+        "--out",
+        "small",
+        str(SCRIPT),
+    ]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder / "small"
 

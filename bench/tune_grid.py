@@ -21,19 +21,16 @@ from typing import Any
 
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
-from hotlap.facts.verdict import Tuning
 from hotlap.launch.process import Signals
-from hotlap.measure.contest import Contest, Variant, contest
-from hotlap.measure.duel import run_trial
-from hotlap.measure.heat import possible
+from hotlap.measure.contest import Contest, Variant, contest, run_trial
+from hotlap.measure.interleaved_round import possible
 from hotlap.measure.ledger import Ledger, key_of
 from hotlap.measure.runner import Bench, disturbed
 from hotlap.pipeline import collect
-from hotlap.pipeline.asked import Budget, Said
-from hotlap.pipeline.trying import tune
+from hotlap.pipeline.tune import tune
+from hotlap.plan.catalogue import all_knobs
 from hotlap.ports.knob import Numerics
-from hotlap.propose.search import Wish
-from hotlap.seams.catalogue import all_knobs
+from hotlap.search.candidates import Budget, Said, Wish
 from interleave import BENCH, PYTHON, host_line
 
 STEPS, ROUNDS = 20, 4
@@ -130,17 +127,7 @@ def search(case: Case) -> None:
         guard=tuning.guard.sameness.value if tuning.guard else "not asked",
         table=1.0 + tuning.gain.value if tuning.gain else 1.0,
         table_rate=tuning.tuned.throughput if tuning.tuned else tuning.baseline.throughput,
-        predictions=predictions(tuning),
     )
-
-
-def predictions(tuning: Tuning) -> list[tuple[str, float, float]]:
-    """Knob, predicted and measured ratio of throughput, of every setting that was tried with a prediction."""
-    return [
-        (f"{each.knob}={each.setting}", 1 + each.predicted, 1 + each.gain.value)
-        for each in tuning.verdicts
-        if each.predicted is not None and each.gain is not None
-    ]
 
 
 def tpe(case: Case) -> None:
@@ -240,22 +227,6 @@ def show(case: Case) -> tuple[bool, bool, float] | None:
     return close, cheap, abs(again)
 
 
-def show_predictions(cases: list[Case]) -> None:
-    rows = [(case.name, *row) for case in cases for row in case.found.get("predictions", ())]
-    if not rows:
-        return
-    print("\nprediction          job      predicted  measured   error")
-    errors = []
-    for name, knob, predicted, measured in rows:
-        errors.append(abs(predicted / measured - 1))
-        print(f"{knob:<28}{name:<9}{predicted:9.2f}{measured:10.2f}{predicted / measured - 1:+9.0%}")
-    print(f"median error {median(errors):.1%}; target 10 %: {verdict(median(errors) <= 0.1)}")
-    if median(errors) > 0.1:
-        wrong = sorted(zip(errors, rows, strict=True), key=lambda each: -each[0])
-        named = [f"{knob} ({name}, {error:.0%})" for error, (name, knob, *_) in wrong if error > 0.1]
-        print("off by more: " + ", ".join(named))
-
-
 def verdict(reached: bool) -> str:
     return "reached" if reached else "missed"
 
@@ -294,7 +265,6 @@ def main() -> None:
             with signals:
                 final(case)
     results = [show(case) for case in cases]
-    show_predictions(cases)
     done = [each for each in results if each is not None]
     print(f"\ntarget, of {len(done)} jobs: {sum(close for close, *_ in done)} within {CLOSE:.0%}, "
           f"{sum(cheap for _, cheap, _ in done)} at a tenth of the grid's cost")  # fmt: skip
