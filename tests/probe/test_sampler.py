@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -207,3 +208,60 @@ def test_a_sample_inside_of_hotlap_ends_where_the_script_has_called_it(sampler):
     boundary.attempt(met)
     here = "test_a_sample_inside_of_hotlap_ends_where_the_script_has_called_it"
     assert [row[2:] for row in rows] == [[here, "", f"test_sampler.{here}"]]
+
+
+@pytest.mark.alone
+def test_threads_that_only_wait_leave_lines_of_python_their_share(sampler):
+    """A progress bar's monitor, a queue's feeder: the thread that samples gets the lock promptly all the same."""
+    over = threading.Event()
+    for _ in range(2):
+        threading.Thread(target=over.wait, daemon=True).start()
+    spent = {"compute": 0.0, "release": 0.0}
+    letting_go = bytes(20_000)
+    sampler.start(threading.get_ident())
+    while taken(sampler) < 200:
+        began = time.perf_counter()
+        sum(number * number for number in range(20_000))
+        between = time.perf_counter()
+        zlib.crc32(letting_go)
+        spent["compute"] += between - began
+        spent["release"] += time.perf_counter() - between
+    over.set()
+    met = lines_of(sampler)
+    own = {key: count for key, count in met.items() if "sum(number" in _text(key)}
+    assert sum(own.values()) / sum(met.values()) > 0.6 * spent["compute"] / sum(spent.values())
+
+
+FRAMES_THAT_GO = """
+import gc, sys, threading, time
+from pathlib import Path
+from hotlap.probe import boundary, sampler
+from hotlap.probe.ring import Ring
+
+sampler._FIRST_INTERVAL_S = sampler._LATER_INTERVAL_S = 0.006
+watcher = sampler.Sampler(Path("1.samples"), time.perf_counter_ns(), Ring(Path("1.marks")), lambda: None)
+gc.callbacks.append(lambda *_: time.sleep(0.0005) if threading.current_thread().name == "hotlap" else None)
+gc.set_threshold(5)
+text = "def deep(depth, {0}):\\n    return deep(depth - 1, {0}) if depth else len('abc'.join([{0}]))\\n"
+shapes = []
+for count in (3, 5, 7, 11, 13, 17):
+    made = {}
+    exec(text.format(", ".join(f"v{number}" for number in range(count))), made)
+    shapes.append((made["deep"], [chr(97 + number) * 3 for number in range(count)]))
+watcher.start(threading.get_ident())
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    for deep, values in shapes:
+        deep(30, *values)
+        deep(7, *values)
+watcher.stop()
+print(watcher.facts()["samples"] > 50, boundary.faults)
+"""
+
+
+def test_a_garbage_collection_while_frames_are_read_does_no_harm(tmp_path):
+    """Python 3.11 takes memory for a frame that is none any more, where a collection lets the function return."""
+    done = subprocess.run(
+        [sys.executable, "-c", FRAMES_THAT_GO], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "True []\n"), done.stderr

@@ -20,7 +20,7 @@ from PIL import Image
 from hotlap import rewrites
 from hotlap.discover import card
 from hotlap.ports.knob import Numerics
-from hotlap.probe.sampler import values_of
+from hotlap.probe.values import values_of
 from hotlap.report.locale import LANGUAGES, Phrases, fields, texts
 from hotlap.rewriting.hook import all_rewrites, spotted
 from hotlap.source.files import Source, compiled, edited

@@ -8,8 +8,7 @@ script short (docs/adr/0024). It also empties the rings, so that a killed proces
 from __future__ import annotations
 
 import ctypes
-import dis
-import inspect
+import gc
 import itertools
 import os
 import signal
@@ -17,13 +16,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 from hotlap.probe import boundary
 from hotlap.probe.ring import Ring
 from hotlap.probe.usercode import UserCode
+from hotlap.probe.values import values_of
 
 # A window of a second or two must give enough samples to name a line; a long run has time, its cost must vanish.
 _FIRST_INTERVAL_S, _FIRST_SAMPLES = 0.02, 64
@@ -41,9 +42,15 @@ _NO_LINE = ["", 0, "", "", ""]
 _MOST_DEPTH = 60
 _MOST_MISSED = 1000  # looks that a call into C, which holds the lock, may have kept from happening
 _LIMIT_BYTES = 4 << 20
-_PROMPT_S = 2e-6  # the interpreter waits longer than that in any case, some 10 us
+_PROMPT_S = 2e-6  # the interpreter waits longer than that in any case, by the timer slack
 _SET_TIMER_SLACK = 29  # of linux/prctl.h
-_TWO = 2  # the training thread and this one
+_LEAST_SLACK_NS, _SLACK_NS = 1, 10_000
+# Of the processor's time for one look, in as many looks in a row: the wait for the lock takes a core, as none is free.
+_POLLED_NS, _POLLED_LOOKS = 500_000, 3
+_COMPUTES = 0.02  # of the time: a thread that uses less only waits, as a progress bar's monitor does
+_RECONSIDER_THREADS = 4  # looks
+_MOST_THREADS = 16  # whose time is asked for
+_OWN = "hotlap"  # how threads of hotlap's are called
 
 LINE_BITS = 16
 _UNKNOWN = (1 << LINE_BITS) - 1  # no row of the table
@@ -97,7 +104,7 @@ class Sampler:
             self._pace = _Pace()
             self._gate = threading.Lock()
             self._gate.acquire()
-            self._thread = threading.Thread(target=self._run, args=(self._gate,), name="hotlap", daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(self._gate,), name=_OWN, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -116,15 +123,20 @@ class Sampler:
         return {"lines": table, "values": values, "cpu_ns": self._cpu_ns, "samples": self._ring.count}
 
     def _run(self, gate: threading.Lock) -> None:
-        pace, spent = self._pace, 0
+        pace, spent, polled, interval = self._pace, 0, 0, _SwitchInterval(self._watched)
         boundary.attempt(_hold_signals)
-        boundary.attempt(_wake_promptly)
-        while not _ended(gate, pace.interval):
+        boundary.attempt(_wake_promptly, _LEAST_SLACK_NS)
+        while not gate.acquire(timeout=pace.interval):  # one call into C: cheaper than an Event
             boundary.attempt(self._sample)
             boundary.attempt(pace.looked, len(self._ring.buffer) + self._ring.count)
+            boundary.attempt(interval.looked)
             self._write_out(time.monotonic())
-            self._cpu_ns += (used := time.thread_time_ns()) - spent
-            spent = used
+            used, spent = time.thread_time_ns() - spent, time.thread_time_ns()
+            self._cpu_ns += used
+            polled = polled + 1 if used > _POLLED_NS else 0
+            if polled == _POLLED_LOOKS:
+                boundary.attempt(_wake_promptly, _SLACK_NS)
+        boundary.attempt(interval.close)
         boundary.attempt(pace.close)
 
     def _write_out(self, moment: float) -> None:
@@ -137,9 +149,10 @@ class Sampler:
             self._write_facts()
 
     def _sample(self) -> None:
-        frame = sys._current_frames().get(self._watched)
-        if frame is not None:
-            self._look(frame, time.perf_counter_ns())
+        with frames_kept():
+            frame = sys._current_frames().get(self._watched)
+            if frame is not None:
+                self._look(frame, time.perf_counter_ns())
 
     def _look(self, frame: FrameType, moment: int) -> None:
         """Count every look that was due since the last one: what kept it from happening is what runs now."""
@@ -151,26 +164,22 @@ class Sampler:
             self._ring.append((moment - since * missed // due - self._origin) // 1000 << LINE_BITS | line)
 
     def _line_of(self, leaf: FrameType) -> int:
-        frame, callee = self._blamed(leaf)
-        while self._user.is_probe(leaf.f_code):  # the probe stands between the script and torch
-            if leaf.f_back is None:
-                return _UNKNOWN
-            leaf = leaf.f_back
-        key = (
-            frame.f_code.co_filename,
-            line_of(frame),
-            callee,
-            leaf.f_code.co_filename,
-            leaf.f_code.co_qualname,
-        )
+        stack = stack_of(leaf)
+        blamed, callee = self._blamed(stack)
+        # The probe stands between the script and torch.
+        inner = next((each.code for each in stack if not self._user.is_probe(each.code)), None)
+        if inner is None:
+            return _UNKNOWN
+        code, number = blamed.code, line_at(blamed.code, blamed.instruction)
+        key = (code.co_filename, number, callee, inner.co_filename, inner.co_qualname)
         line = self._lines.get(key)
         if line is None:
             if len(self._lines) >= _MOST_LINES:
                 return _UNKNOWN
             line = self._lines.setdefault(key, next(self._numbers))
-            self._table[line] = describe(frame, callee, leaf.f_code)
-        if self._reads_values and self._user.owns(frame.f_code):
-            self._note_values(key[:2], frame)
+            self._table[line] = describe(code, number, callee, inner)
+        if self._reads_values and self._user.owns(code):
+            self._note_values(key[:2], blamed.frame)
         return line
 
     def _note_values(self, place: tuple[str, int], frame: FrameType) -> None:
@@ -183,23 +192,54 @@ class Sampler:
             known = looks[0] if looks else {}
             looks.append({name: words for name, words in found.items() if known.get(name) != words})
 
-    def _blamed(self, leaf: FrameType) -> tuple[FrameType, str]:
-        """The innermost frame of the user's code and what it calls, else the innermost one that is not the probe's."""
-        frame: FrameType | None = leaf
-        callee, otherwise = "", leaf
-        for _ in range(_MOST_DEPTH):
-            if frame is None:
-                break
-            if self._user.owns(frame.f_code):
-                return frame, callee
-            name = frame.f_code.co_qualname
+    def _blamed(self, stack: list[_Call]) -> tuple[_Call, str]:
+        """The innermost call of the user's code and what it calls, else the innermost one that is not the probe's."""
+        callee, otherwise = "", stack[0]
+        for each in stack:
+            if self._user.owns(each.code):
+                return each, callee
+            name = each.code.co_qualname
             wrapper = "<locals>" in name  # a decorator's, which says nothing
-            if not wrapper and not self._user.is_probe(frame.f_code):
+            if not wrapper and not self._user.is_probe(each.code):
                 callee = name
-            if self._user.is_probe(otherwise.f_code):
-                otherwise = frame
-            frame = frame.f_back
+            if self._user.is_probe(otherwise.code):
+                otherwise = each
         return otherwise, ""
+
+
+class _Call(NamedTuple):
+    frame: FrameType
+    code: CodeType
+    instruction: int
+
+
+def stack_of(leaf: FrameType) -> list[_Call]:
+    """Read at once, and judged afterwards: meanwhile the training thread may have got the lock back and gone on."""
+    stack, frame = [], leaf
+    for _ in range(_MOST_DEPTH):
+        stack.append(_Call(frame, frame.f_code, frame.f_lasti))
+        back = frame.f_back
+        if back is None:
+            break
+        frame = back
+    return stack
+
+
+@contextmanager
+def frames_kept() -> Iterator[None]:
+    """While frames of other threads are read, nothing may let those threads run on.
+
+    Before Python 3.12 a frame object that is made may start a garbage collection. Python code that this runs lets go of
+    the interpreter's lock, the function of the frame returns, and memory that is no frame any more is taken for one.
+    """
+    if sys.version_info >= (3, 12) or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _Pace:
@@ -229,33 +269,69 @@ class _Pace:
         self._queue.forget()
 
 
-def line_of(frame: FrameType) -> int:
-    """Between two lines of code (an exception on its way out) a frame has no line; its function's stands for it."""
-    return frame.f_lineno or frame.f_code.co_firstlineno
+def line_at(code: CodeType, instruction: int) -> int:
+    """Between two lines of code (an exception on its way out) a call has no line; its function's stands for it."""
+    for begin, end, line in code.co_lines():
+        if begin <= instruction < end:
+            return line or code.co_firstlineno
+    return code.co_firstlineno
 
 
-def describe(frame: FrameType, callee: str, leaf: CodeType) -> list[Any]:
+def describe(code: CodeType, line: int, callee: str, inner: CodeType) -> list[Any]:
     """A line as plain data: file, line, function, callee, innermost function. Its text is read later, outside."""
-    inner = f"{leaf.co_filename.rpartition(os.sep)[2].removesuffix('.py')}.{leaf.co_qualname}"
-    return [frame.f_code.co_filename, line_of(frame), frame.f_code.co_qualname, callee, inner]
+    innermost = f"{inner.co_filename.rpartition(os.sep)[2].removesuffix('.py')}.{inner.co_qualname}"
+    return [code.co_filename, line, code.co_qualname, callee, innermost]
 
 
-def _ended(gate: threading.Lock, wait_s: float) -> bool:
-    """Waits, and then for the interpreter's lock: only as long as one line of Python may take.
+class _SwitchInterval:
+    """Has the interpreter's lock handed over within one line of Python, as long as no other thread computes.
 
     A thread that waits for the lock gets it at once where the training thread lets go of it, and has it taken away only
-    after the switch interval, 5 ms: lines that compute for less would never be met. With other threads in the script
-    the interval stays theirs, as they would take turns at each line.
+    after the switch interval, 5 ms, which begins anew each time that the training thread lets go for a moment: lines
+    that compute for less would never be met. Where other threads of the script compute, the interval stays theirs, as
+    they would take turns at each line. Threads that only wait are none of these: a progress bar's monitor, a
+    notebook's sockets, a tracker's queue.
     """
-    if threading.active_count() > _TWO:
-        return gate.acquire(timeout=wait_s)
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(_PROMPT_S)
-    try:
-        return gate.acquire(timeout=wait_s)  # one call into C: cheaper than an Event
-    finally:
-        if sys.getswitchinterval() < 2 * _PROMPT_S:  # else the script has set it meanwhile
+
+    def __init__(self, watched: int) -> None:
+        self._passed = {watched, threading.get_ident()}
+        self._usual: float | None = None
+        self._moment, self._looks = time.monotonic_ns(), 0
+        self._used: dict[int, int] = {}
+        self._shorten()
+
+    def looked(self) -> None:
+        """Threads are looked at now and then: each file that is read lets go of the lock."""
+        self._looks += 1
+        if self._looks % _RECONSIDER_THREADS:
+            return
+        others = [each for each in threading.enumerate() if each.ident not in self._passed]
+        if self._computing([each.native_id or 0 for each in others if not each.name.startswith(_OWN)]):
+            self.close()
+        else:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        if self._usual is None:
+            self._usual = sys.getswitchinterval()
+            sys.setswitchinterval(_PROMPT_S)
+
+    def close(self) -> None:
+        usual, self._usual = self._usual, None
+        if (
+            usual is not None and sys.getswitchinterval() < 2 * _PROMPT_S
+        ):  # else the script has set it meanwhile
             sys.setswitchinterval(usual)
+
+    def _computing(self, threads: list[int]) -> bool:
+        used = {thread: cpu_ns(thread) for thread in threads[:_MOST_THREADS]}
+        counted = {thread: ns for thread, ns in used.items() if ns is not None}
+        now = time.monotonic_ns()
+        spent = sum(ns - self._used.get(thread, ns) for thread, ns in counted.items())
+        known = len(counted) == len(threads)  # the system may not count it, or there are too many
+        computing = not known or spent > _COMPUTES * (now - self._moment)
+        self._used, self._moment = counted, now
+        return computing
 
 
 def _hold_signals() -> None:
@@ -264,144 +340,11 @@ def _hold_signals() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
 
 
-def _wake_promptly() -> None:
+def _wake_promptly(slack_ns: int) -> None:
     """Linux lets a waiting thread sleep 50 us longer than it asked for. By then the training thread has left its line
     of Python, and is met in the next call that lets go of the lock."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, ctypes.c_ulong(1), 0, 0, 0)
-
-
-# What a line's values are: types, shapes and devices by name, read off a frame while the sampler looks at it.
-#
-# Nothing of the script is called, and nothing is kept of its values but these words.
-
-
-_MOST_NAMES, _MOST_ENTRIES, _MOST_BASES = 96, 24, 6
-_LOOKS_ITSELF = frozenset({"locals", "vars", "dir", "eval", "exec", "breakpoint"})
-_OF_FRAMES = frozenset({"_getframe", "currentframe"})
-"""Functions that use these could meet the dictionary in which Python hands out a frame's variables."""
-_WITHIN = frozenset({"<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>", "<lambda>"})
-_MODULE_LIST = "torch.nn.modules.container.ModuleList"
-_PARTS = ("_parameters", "_buffers", "_modules")  # where a module keeps its attributes
-
-
-def values_of(frame: FrameType, *, traced: bool = False) -> dict[str, str]:
-    """By name, such as `x`, `self.x` or `batch['x']`, what it is; of the enclosing function too.
-
-    Not for a thread that has a trace function: Python writes the dictionary of variables back to the frame behind each
-    call of it. With `traced`, the trace function itself is asking, and the dictionary is left as it is.
-    """
-    found: dict[str, str] = {}
-    names = set(frame.f_code.co_names)
-    around = frame.f_back
-    within = frame.f_code.co_name in _WITHIN
-    if within and around is not None and around.f_code.co_filename == frame.f_code.co_filename:
-        names |= set(around.f_code.co_names)
-        _read(around, names, found, traced)
-    _read(frame, names, found, traced)
-    return found
-
-
-def _read(frame: FrameType, names: set[str], found: dict[str, str], traced: bool) -> None:
-    code = frame.f_code
-    if _looks_itself(code) or (frame.f_trace is not None and not traced):
-        return
-    shared = frame.f_globals
-    for name in names:
-        if name in shared and not isinstance(shared[name], ModuleType | FunctionType | type):
-            _tell(name, shared[name], names, found)
-    if not code.co_flags & inspect.CO_OPTIMIZED:
-        return  # a module's or a class's own statements: their variables are the globals
-    held = frame.f_locals
-    try:
-        for name, value in list(held.items()):
-            _tell(name, value, names, found)
-    finally:
-        if (
-            type(held) is dict and not traced
-        ):  # before Python 3.13 the frame keeps it, and with it every value, alive
-            held.clear()
-
-
-def _looks_itself(code: CodeType) -> bool:
-    """Not for `model.eval()`: attributes are among a code's names too."""
-    named = set(code.co_names)
-    if not named & (_LOOKS_ITSELF | _OF_FRAMES):
-        return False
-    loads = ("LOAD_GLOBAL", "LOAD_NAME")
-    called = {each.argval for each in dis.get_instructions(code) if each.opname in loads}
-    return bool(called & _LOOKS_ITSELF or named & _OF_FRAMES)
-
-
-def _tell(name: str, value: Any, names: set[str], found: dict[str, str]) -> None:
-    if len(found) >= _MOST_NAMES or name.startswith("."):
-        return
-    found[name] = described(value)
-    if type(value) is dict:
-        for key, entry in list(value.items())[:_MOST_ENTRIES]:
-            if isinstance(key, str):
-                found[f"{name}[{key!r}]"] = described(entry)
-        return
-    for attribute, inner in _attributes(value):
-        if attribute in names and len(found) < _MOST_NAMES:
-            found[f"{name}.{attribute}"] = described(inner)
-
-
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Those in its own dictionary: to ask for others would run code of the script."""
-    if type(value).__module__ in ("builtins", "torch", "numpy"):
-        return
-    try:
-        own = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return
-    if type(own) is not dict:
-        return
-    yield from list(own.items())
-    for part in _PARTS:
-        if type(own.get(part)) is dict:
-            yield from list(own[part].items())
-
-
-def described(value: Any, *, inner: bool = True) -> str:
-    """In words that `ports.rewrite.Value` reads."""
-    kind = type(value)
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-        dtype = str(value.dtype).removeprefix("torch.")
-        grad = " grad" if value.requires_grad else ""
-        return f"torch.Tensor {dtype} {_shape(value.shape)} {value.device.type}{grad}"
-    if numpy is not None and kind is numpy.ndarray:
-        return f"numpy.ndarray {value.dtype} {_shape(value.shape)}"
-    if kind in (list, tuple, dict):
-        first = next(iter(value.values() if kind is dict else value), None)
-        of = f" {described(first, inner=False)}" if inner and first is not None else ""
-        return f"{kind.__name__} {len(value)}{of}"
-    if kind.__module__ == "builtins":
-        return kind.__name__
-    bases = [_name(each) for each in kind.__mro__[1:] if each.__module__ != "builtins"]
-    return " ".join([_name(kind), *bases[:_MOST_BASES], *_children(kind, value)])
-
-
-def _children(kind: type, value: Any) -> list[str]:
-    """Of a list of modules that are all of one type, that type: `each=torch.nn.modules.linear.Linear+bias`."""
-    if _name(kind) != _MODULE_LIST:
-        return []
-    inner = [each for each in value.__dict__["_modules"].values() if each is not None]
-    if not inner or len({type(each) for each in inner}) > 1:
-        return []
-    biases = {each.__dict__.get("_parameters", {}).get("bias") is not None for each in inner}
-    if len(biases) > 1:
-        return []
-    return [f"each={_name(type(inner[0]))}{'+bias' if biases.pop() else ''}"]
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}".replace(" ", "")
-
-
-def _shape(shape: Any) -> str:
-    return "x".join(str(int(each)) for each in shape) or "scalar"
+        ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)
 
 
 # How long a thread was ready to run but had no core to run on. Linux counts it; elsewhere it is not known.
@@ -429,6 +372,14 @@ class RunQueue:
             if file >= 0:
                 os.close(file)
         self._files.clear()
+
+
+def cpu_ns(native_thread: int) -> int | None:
+    """What a thread of this process has computed; None where the system does not count it, or it has ended."""
+    try:
+        return int(Path(f"/proc/self/task/{native_thread}/schedstat").read_bytes().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _open() -> int:

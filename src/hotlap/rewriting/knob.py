@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, ClassVar
 
 from hotlap.facts.diagnosis import Cause
@@ -17,6 +17,7 @@ from hotlap.facts.timeline import Timeline
 from hotlap.ports.knob import CannotActError, Knob, Numerics
 from hotlap.ports.target import Seam, Undo
 from hotlap.ports.values import Values
+from hotlap.probe.sampler import frames_kept
 from hotlap.rewriting import hook
 from hotlap.rewriting.hook import edited_file
 from hotlap.source.files import UnreadableError, compiled
@@ -171,9 +172,12 @@ def _functions() -> Iterator[FunctionType]:
             yield each
 
 
-def _running() -> Iterator[CodeType]:
-    for top in sys._current_frames().values():
-        frame = top
-        while frame is not None:
-            yield frame.f_code
-            frame = frame.f_back  # type: ignore[assignment]
+def _running() -> list[CodeType]:
+    running = []
+    with frames_kept():
+        for top in sys._current_frames().values():
+            frame: FrameType | None = top
+            while frame is not None:
+                running.append(frame.f_code)
+                frame = frame.f_back
+    return running

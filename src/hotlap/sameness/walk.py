@@ -31,8 +31,8 @@ import numpy as np
 import torch
 
 from hotlap.sameness import kinds
-from hotlap.sameness.bytecode import formatted_in, globals_in, imports_in, names_in, texts_in
 from hotlap.sameness.epochs import CELLS
+from hotlap.sameness.names import Paths, formatted_in, globals_in, imports_in, names_in, texts_in
 from hotlap.sameness.parts import (
     GONE,
     Bytes,
@@ -54,7 +54,6 @@ from hotlap.sameness.parts import (
     state_of,
     weakly,
 )
-from hotlap.sameness.paths import Paths
 
 MOST = 100_000  # objects: more are not walked, and that is said
 MOST_PICKLED = 32 << 20  # bytes: an object of a C library is compared by its pickle

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotlap.probe.sampler import described, values_of
+from hotlap.probe.values import described, values_of
 
 
 class Net(torch.nn.Module):
