@@ -70,7 +70,10 @@ def globals_in(code: types.CodeType) -> Iterator[str]:
 
 
 class Paths:
-    """Files that items may be read from. `files` are those that are there, and once `settle` was called those that code may look for."""
+    """Files that items may be read from.
+
+    `files` are those that are there, and once `settle` was called those that code may look for.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, None] = {}
