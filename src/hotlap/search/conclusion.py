@@ -13,7 +13,7 @@ from hotlap.facts import codec
 from hotlap.facts.plan import Plan, Proof
 from hotlap.facts.rewrite import is_rewrite
 from hotlap.facts.trial import Figures, Goal, alike, worth, worths
-from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
+from hotlap.facts.verdict import Gain, Guarded, KnobVerdict, Ruling, Sameness, Tuning
 from hotlap.judge.gain import BEHIND, LEAST, beats, gain_of, rule_closely, rule_simpler
 from hotlap.launch import runfolder
 from hotlap.measure.contest import Duel, InterruptedSearch, run_trial, scatter_of
@@ -187,33 +187,33 @@ def step_back(search: Search, plan: Plan) -> None:
         search.best = replace(search.best, figures=None)
 
 
-def _steps(search: Search) -> list[Verdict]:
+def _steps(search: Search) -> list[KnobVerdict]:
     """What was accepted and still stands, in its order; of a knob that was climbed, every step. First what stands
     without a verdict, as a kill between two lines of a ledger leaves it."""
     settings = search.plan.settings
-    kept: dict[tuple[str, str], Verdict] = {}
+    kept: dict[tuple[str, str], KnobVerdict] = {}
     for each in search.verdicts:
         kept.pop((each.knob, str(each.setting)), None)
         if each.ruling is Ruling.KEEP and each.knob in settings:
             kept[each.knob, str(each.setting)] = each
     known = {key for each in kept.values() for key in (each.knob, *each.beside)}
     return [
-        *(Verdict(key, settings[key], Ruling.KEEP) for key in settings if key not in known),
+        *(KnobVerdict(key, settings[key], Ruling.KEEP) for key in settings if key not in known),
         *kept.values(),
     ]
 
 
-def _suspects(search: Search, steps: Sequence[Verdict]) -> list[Verdict]:
+def _suspects(search: Search, steps: Sequence[KnobVerdict]) -> list[KnobVerdict]:
     classes = [_numerics(search, each) for each in steps]
     loosest = next(each for each in _LOOSEST_FIRST if each in classes)
     return [each for each, its in zip(steps, classes, strict=True) if its is loosest][::-1]
 
 
-def _numerics(search: Search, step: Verdict) -> Numerics:
+def _numerics(search: Search, step: KnobVerdict) -> Numerics:
     return search.guard.numerics_of(Plan({**step.beside, step.knob: step.setting}), search.best)
 
 
-def _folded(search: Search, steps: Sequence[Verdict]) -> Plan:
+def _folded(search: Search, steps: Sequence[KnobVerdict]) -> Plan:
     """The plan of these steps, without what had been taken out of it before."""
     plan = Plan()
     for each in steps:
@@ -221,7 +221,7 @@ def _folded(search: Search, steps: Sequence[Verdict]) -> Plan:
     return Plan({key: value for key, value in plan.settings.items() if key in search.plan.settings})
 
 
-def _candidate_of(step: Verdict) -> Candidate:
+def _candidate_of(step: KnobVerdict) -> Candidate:
     """What was ruled on."""
     return Candidate(step.knob, step.setting, step.bound or 0.0, step.beside)
 

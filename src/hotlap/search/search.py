@@ -15,7 +15,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
-from hotlap.facts.verdict import PASSING, Gain, Guarded, Ruling, Tuning, Verdict
+from hotlap.facts.verdict import PASSING, Gain, Guarded, KnobVerdict, Ruling, Tuning
 from hotlap.judge.gain import (
     LEAST,
     MOST_ROUNDS,
@@ -36,10 +36,10 @@ from hotlap.search.candidates import (
     AGAIN,
     INTERRUPTED,
     NO_TIME,
-    Budget,
     Candidate,
     Key,
     Said,
+    SearchBudget,
     Wish,
     cannot_act,
     composed,
@@ -88,13 +88,13 @@ class Search:
         host: Host,
         knobs: Mapping[str, Knob],
         wish: Wish,
-        budget: Budget,
+        budget: SearchBudget,
         said: Said,
     ) -> None:
         self.bench, self.ledger, self.host, self.knobs = bench, ledger, host, Knobs(knobs)
         self.wish, self.goal, self.budget, self.said = wish, Goal(wish.goal), budget, said
         self.started = time.monotonic()
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[KnobVerdict] = []
         self.plan = Plan()
         self.tried = Tried()
         self.shown = Shown()
@@ -311,7 +311,7 @@ class Search:
         reason: str,
         **more: Any,
     ) -> None:
-        verdict = Verdict(
+        verdict = KnobVerdict(
             candidate.knob,
             candidate.setting,
             ruling,
@@ -443,7 +443,7 @@ class Tried:
         self.promises[key] = promise
         self._missed.pop(key, None)
 
-    def recall(self, verdicts: Iterable[Verdict]) -> None:
+    def recall(self, verdicts: Iterable[KnobVerdict]) -> None:
         """What an earlier search has tried. What the guard has dropped was no miss."""
         for each in verdicts:
             key = each.knob, str(each.setting)
