@@ -34,7 +34,7 @@ from hotlap.report.renderers.json import Json
 from hotlap.report.renderers.markdown import Markdown
 from hotlap.report.renderers.terminal import Terminal, draw
 from hotlap.search.candidates import Said, SearchBudget, Wish
-from hotlap.search.conclusion import resume
+from hotlap.search.run import resume
 from hotlap.search.search import Search
 
 RATES = {"samples": Rate(600.0, 0.05), "steps": Rate(1.2, 0.05)}

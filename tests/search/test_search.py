@@ -28,6 +28,7 @@ from hotlap.search import passes
 from hotlap.search import passes as untested
 from hotlap.search.candidates import NO_TIME, Candidate, Said, SearchBudget, Wish
 from hotlap.search.guard_runs import GuardRuns
+from hotlap.search.run import run as run_search
 from hotlap.search.search import Search
 
 KNOBS = all_knobs()
@@ -216,7 +217,7 @@ def searched(tmp_path, monkeypatch):
         search = Search(
             bench, Ledger(tmp_path, job), host, KNOBS, wish, budget or SearchBudget(seconds=600), tell
         )
-        tuning = search.run()
+        tuning = run_search(search)
         return tuning, read_plan(tmp_path / "plan.yaml", KNOBS)
 
     run.said = said

@@ -32,6 +32,7 @@ from hotlap.propose.presets import PRESETS
 from hotlap.report.comparison import comparison_view
 from hotlap.seams.fitter import BOUNDS
 from hotlap.search.candidates import Said, SearchBudget, Wish
+from hotlap.search.run import run
 from hotlap.search.search import Search
 
 MOST_ROUNDS = 12  # of a comparison: an interval that is still wide then is the machine's
@@ -69,7 +70,7 @@ def tune(
             warmth=warmth,
         )
         search = Search(bench, Ledger(folder, job), host, knobs, wish, budget, said)
-        return folder, search.run()
+        return folder, run(search)
 
 
 def _folder(job: Job, out: str | None) -> Path:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from hotlap.diagnose.severity import OF_INPUT
 from hotlap.experiments.analysis import Change
@@ -32,7 +32,6 @@ from hotlap.search.candidates import (
     SPENT,
     TOO_LARGE_TO_JUDGE,
     Candidate,
-    Key,
     candidates,
     cannot_act,
     composed,
@@ -44,33 +43,11 @@ from hotlap.search.candidates import (
     too_little,
     with_its_rate,
 )
-
-if TYPE_CHECKING:
-    from hotlap.search.search import Search
-
+from hotlap.search.search import Search, Shown
 
 SHARE = 0.25  # of the budget, for one pass
 USUAL_S = 60.0  # where the budget is a number of trials
 _LEAST_S = 3.0  # a shorter pass shows nothing
-
-
-@dataclass
-class Shown:
-    """What experiments have shown beside one plan; without a plan there were none yet.
-
-    `gains` are of the winners, and of what seems to win and is not sure. `free` is the gain of free input, the most
-    that any change of the input can bring. `cut_short`: some took no turn, and another pass may have time for them.
-    `unsure`: measured too loosely to say anything, which another pass may do.
-    """
-
-    plan: Plan | None = None
-    gains: dict[Key, Gain] = field(default_factory=dict)
-    winners: list[Candidate] = field(default_factory=list)
-    refused: dict[Key, str] = field(default_factory=dict)
-    free: float | None = None
-    cut_short: bool = False
-    unsure: list[Experiment] = field(default_factory=list)
-    apart: bool = False  # together they did not hold
 
 
 def pass_s(search: Search) -> float:
