@@ -16,8 +16,8 @@ import math
 import random
 from collections.abc import Sequence
 
-from hotlap.experiments.analysis import Change, Trial, ratio_of
-from hotlap.facts.experiment import State
+from hotlap.experiments.analysis import Change, ChangeTrial, ratio_of
+from hotlap.facts.experiment import ExperimentState
 from hotlap.facts.verdict import Gain, Ruling
 from hotlap.judge.gain import (
     DONE,
@@ -102,7 +102,7 @@ class WithExperiments(Search):
     """Settings that can be switched while a job runs: those that win there, or may, go on to fresh processes."""
 
     def kept(self) -> int:
-        trials = [Trial(Change(f"knob-{number}", True, 1.0)) for number in range(CANDIDATES)]
+        trials = [ChangeTrial(Change(f"knob-{number}", True, 1.0)) for number in range(CANDIDATES)]
         while pending := [each for each in trials if each.pending]:
             for each in pending:
                 each.asked += 1
@@ -111,7 +111,9 @@ class WithExperiments(Search):
             for each in trials:
                 each.ratio = ratio_of(each.ratios, scatter)
         known = [(each, as_gain(each.ratio, len(each.ratios))) for each in trials if each.ratio is not None]
-        shown = [gain for each, gain in known if each.state is not State.NO_GAIN and gain.value >= LEAST]
+        shown = [
+            gain for each, gain in known if each.state is not ExperimentState.NO_GAIN and gain.value >= LEAST
+        ]
         return sum(self.duel(each) is Ruling.KEEP for each in shown)
 
 

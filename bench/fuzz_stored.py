@@ -19,7 +19,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Goal, Rate, Status, Trial
-from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
+from hotlap.facts.verdict import Gain, Guarded, KnobVerdict, Ruling, Sameness, Tuning
 from hotlap.judge.gain import check as judged
 from hotlap.launch.process import Signals
 from hotlap.measure.ledger import Answered, Ledger, Ruled
@@ -33,8 +33,8 @@ from hotlap.report.renderers.html import Html
 from hotlap.report.renderers.json import Json
 from hotlap.report.renderers.markdown import Markdown
 from hotlap.report.renderers.terminal import Terminal, draw
-from hotlap.search.candidates import Budget, Said, Wish
-from hotlap.search.conclusion import resume
+from hotlap.search.candidates import Said, SearchBudget, Wish
+from hotlap.search.run import resume
 from hotlap.search.search import Search
 
 RATES = {"samples": Rate(600.0, 0.05), "steps": Rate(1.2, 0.05)}
@@ -43,8 +43,8 @@ FASTER = {"samples": Rate(6000.0, 0.05), "steps": Rate(12.0, 0.05)}
 FAST = replace(SLOW, throughput=6000.0, step_ms=80.0, data_ms=2.0, rates=FASTER)
 GAIN = Gain(9.0, Interval(8.0, 10.5), 8)
 SAME = Guarded(Sameness.SAME, "bitwise", "batches and losses are bit-equal after 24 steps", 24, 1)
-KEPT = Verdict("cache-dataset", "memory", Ruling.KEEP, GAIN, (3.0, 7.0), SAME)
-DROPPED = Verdict("num-workers", 2, Ruling.DROP, Gain(-0.4, Interval(-0.5, -0.3)), reason="it is slower")
+KEPT = KnobVerdict("cache-dataset", "memory", Ruling.KEEP, GAIN, (3.0, 7.0), SAME)
+DROPPED = KnobVerdict("num-workers", 2, Ruling.DROP, Gain(-0.4, Interval(-0.5, -0.3)), reason="it is slower")
 PLAN = Plan({"cache-dataset": "memory"})
 HOST = Host("Linux 6.1", "AMD EPYC 7B13", 2, 1, 24 << 30, 20 << 30, None, None, "fork")
 WISH = Wish()
@@ -137,7 +137,7 @@ def _go_on(folder: Path, _: random.Random) -> None:
     said = Said(_nothing, _nothing, _nothing)
     with Signals() as signals:
         bench = Bench(_job(folder), folder, collect, signals, 10)
-        search = Search(bench, Ledger(folder, _job(folder)), HOST, knobs, WISH, Budget(trials=1), said)
+        search = Search(bench, Ledger(folder, _job(folder)), HOST, knobs, WISH, SearchBudget(trials=1), said)
         resume(search)
     assert checked(search.plan.settings, knobs) == search.plan.settings, "a plan that is none"
     for goal in Goal:

@@ -35,7 +35,7 @@ from hotlap.probe import witness
 from hotlap.probe.reference import Reference
 from hotlap.seams import loader, optimizer, step
 from hotlap.seams.fitter import Fitter
-from hotlap.seams.patches import Patches
+from hotlap.seams.patches import PatchStack
 from hotlap.search.guard_runs import EPOCH_STEPS, GUARD_STEPS, SEEDS
 from hotlap.stats.compare import equivalence
 
@@ -183,7 +183,7 @@ def _bear_witness(folder: Path, job: str, seed: int, way: Way | None, samples: i
         seam.install(fitter)
     reference = Reference(folder / f"{job}.{seed}", puts=way is None)
     wanted = witness.Wanted(GUARD_STEPS, seed, samples, EPOCH_STEPS)
-    witness.install(folder, wanted, Patches().wrap, reference)
+    witness.install(folder, wanted, PatchStack().wrap, reference)
     train(job, way.planted if way is not None else "")
 
 

@@ -18,7 +18,7 @@ from statistics import median
 from hotlap.facts.rewrite import Rewriting
 from hotlap.launch.environment import child_environment
 from hotlap.rewriting.hook import spotted
-from hotlap.source.files import Source
+from hotlap.source.files import SourceFile
 from interleave import host_line
 
 PROMISED_MS = 50.0
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def rewriting(path: Path, name: str, folder: Path) -> Rewriting:
-    source = Source.read(path)
+    source = SourceFile.read(path)
     function = next(each for each in source.functions if each.qualname == name)
     (site,) = spotted(function, SEEN)
     line, digest = site.site.node.lineno, source.hash_of(function)  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hotlap.ports.rewrite import Function
 from hotlap.rewriting.hook import Spotted, all_rewrites, spotted
-from hotlap.source.files import Source, UnreadableError, compiled
+from hotlap.source.files import SourceFile, UnreadableError, compiled
 
 PACKAGES = ("torch", "lightning", "transformers", "accelerate")
 FLAT = "torch.Tensor float32 ? cpu"
@@ -68,14 +68,14 @@ def main(words: list[str]) -> int:
     return 1 if faults else 0
 
 
-def sources(package: str) -> Iterator[Source]:
+def sources(package: str) -> Iterator[SourceFile]:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         print(f"{package} is not installed", file=sys.stderr)
         return
     for path in sorted(Path(spec.submodule_search_locations[0]).rglob("*.py")):
         try:
-            yield Source.read(path)
+            yield SourceFile.read(path)
         except UnreadableError:
             continue
 
@@ -91,7 +91,7 @@ def ways(function: Function) -> dict[str, Mapping[str, str]]:
     return {"nothing": {}, "annotated": annotated, "tensors": {**every, "self": "train.Net torch.nn.Module"}}
 
 
-def shown(each: Spotted, source: Source, way: str) -> str:
+def shown(each: Spotted, source: SourceFile, way: str) -> str:
     line = getattr(each.site.node, "lineno", 1)
     text = source.text.splitlines()[line - 1].decode().strip()
     return f"{way} {each.pattern.id} {source.path}:{line} {text[:90]}"

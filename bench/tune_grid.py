@@ -30,7 +30,7 @@ from hotlap.pipeline import collect
 from hotlap.pipeline.tune import tune
 from hotlap.plan.catalogue import all_knobs
 from hotlap.ports.knob import Numerics
-from hotlap.search.candidates import Budget, Said, Wish
+from hotlap.search.candidates import Said, SearchBudget, Wish
 from interleave import BENCH, PYTHON, host_line
 
 STEPS, ROUNDS = 20, 4
@@ -118,7 +118,7 @@ def search(case: Case) -> None:
     said = Said(lambda _: None, lambda _: None, lambda _: None)
     began = time.monotonic()
     out = case.folder / f"tune-{int(time.time())}"
-    budget = Budget(seconds=case.budget_s)
+    budget = SearchBudget(seconds=case.budget_s)
     _, tuning = tune(case.job, all_knobs(), wish, budget, STEPS, str(out), said, lambda _: None)
     case.keep(
         tune=dict(tuning.plan.settings),

@@ -293,7 +293,7 @@ def compute_timeline() -> Callable[..., Any]:
             warmup=facts.Warmup(1.0, 0, 0.0),
             runtime=facts.Runtime(threads=2, **words),
             probe=facts.ProbeCost(0.0, 0.0, 0.0, 0),
-            model=facts.Model("Net", 10, 2, 2.0, ("float32",), (device,), compiled),
+            model=facts.ModelFacts("Net", 10, 2, 2.0, ("float32",), (device,), compiled),
             optimizers=optimizers,
             ops=facts.Ops(top=operators) if operators else None,
         )

@@ -23,7 +23,7 @@ from hotlap.probe import witness
 from hotlap.probe.reference import Reference
 from hotlap.seams import loader, optimizer, step
 from hotlap.seams.fitter import Fitter
-from hotlap.seams.patches import Patches
+from hotlap.seams.patches import PatchStack
 
 KINDS, ITEMS, BATCH = 8, 1200, 8
 
@@ -50,7 +50,7 @@ def guarded(
                 seam.install(fitter)
             path = Path(reference.removeprefix(PUT))
             asked = Reference(path, puts=reference.startswith(PUT)) if reference else None
-            witness.install(folder, witness.Wanted(steps, seed, samples, epoch), Patches().wrap, asked)
+            witness.install(folder, witness.Wanted(steps, seed, samples, epoch), PatchStack().wrap, asked)
             train()
         except SystemExit:
             os._exit(0)

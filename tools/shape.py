@@ -35,9 +35,9 @@ SMALL = 60  # lines, below which a file that one other imports belongs into that
 BESIDE_MAX, SMALL_MAX, TWICE_MAX, TYPED_MAX = 260, 10, 5, 0  # what is over one of these may not grow
 BESIDE_NOW, SMALL_NOW, TWICE_NOW, TYPED_NOW = (
     287,
-    15,
-    46,
-    5,
+    8,
+    2,
+    0,
 )  # lower these as the figures fall, never raise them
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -249,7 +249,8 @@ def typed_cycles(modules: Sequence[Module]) -> list[str]:
         }
         for module in modules
     }
-    return [name for circle in cycles(graph) for name in circle]
+    executed = {name for circle in cycles(import_graph(modules)) for name in circle}  # a breach of its own
+    return [name for circle in cycles(graph) for name in circle if name not in executed]
 
 
 def _at_module_level(body: Sequence[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:

@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from hotlap.cli import main
-from hotlap.facts.baseline import Baseline, Machine
+from hotlap.facts.baseline import Baseline, MachineIdentity
 from hotlap.facts.trial import Figures
 from hotlap.judge.gain import check
 from hotlap.pipeline import baseline
 
 FIGURES = Figures(1000.0, "samples", 8.0, 2.0, 8.0, 512 << 20, 0.75, 0.0, 1.0, 0.0, 60)
 SAVED = Baseline(
-    "python train.py", Machine("cpu", 2, "x86_64"), "2026-11-16", (990.0, 1010.0, 1000.0), (1.0, 1.0, 1.0), FIGURES
+    "python train.py", MachineIdentity("cpu", 2, "x86_64"), "2026-11-16", (990.0, 1010.0, 1000.0), (1.0, 1.0, 1.0),
+    FIGURES,
 )  # fmt: skip
 
 

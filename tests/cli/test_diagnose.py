@@ -12,7 +12,7 @@ import pytest
 from hotlap.facts import codec
 from hotlap.facts.arrow import read_timelines
 from hotlap.facts.diagnosis import Interval
-from hotlap.facts.experiment import Experiment, Experiments, State
+from hotlap.facts.experiment import Experiment, Experiments, ExperimentState
 from hotlap.facts.timeline import Runtime, Steps
 
 
@@ -51,7 +51,7 @@ def test_json_is_the_view_of_the_run(hotlap, folder):
 
 
 def test_stored_experiments_are_shown_again(hotlap, stored):
-    tried = Experiment("precision", "bf16", State.FASTER, 0.38, Interval(0.31, 0.45), "rounding")
+    tried = Experiment("precision", "bf16", ExperimentState.FASTER, 0.38, Interval(0.31, 0.45), "rounding")
     codec.write_json(stored / "experiments.json", Experiments((tried,), 5.0, "all are decided"))
     for words in (("diagnose", "last"), ("report", "last", "--format", "terminal")):
         shown = hotlap(*words).out

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hotlap.facts import codec
-from hotlap.facts.experiment import Experiments, State
+from hotlap.facts.experiment import Experiments, ExperimentState
 
 from .conftest import in_own_process
 
@@ -77,7 +77,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Experime
 def test_a_planted_wait_is_found_and_its_cure_measured(tried: Any) -> None:
     _, _, found, view = tried
     cached = next(each for each in found.tried if each.knob == "cache-dataset")
-    assert cached.state is State.FASTER and cached.gain is not None and cached.gain > 1.0
+    assert cached.state is ExperimentState.FASTER and cached.gain is not None and cached.gain > 1.0
     assert cached.numerics in ("bitwise", "audited")
     assert found.free_input is not None and found.free_input.gain is not None and found.free_input.gain > 1.0
     waits = [each for each in view["findings"] if each["severity"] == "critical"]
@@ -114,7 +114,7 @@ def test_a_script_that_dies_under_an_experiment_keeps_its_profile(tmp_path: Path
     assert found.ended.startswith("the script failed with AssertionError: made for eight (")
     assert found.ended.endswith("train.py:19) under batch-size=16")
     died = next(each for each in found.tried if each.setting == "16")
-    assert died.state is State.REFUSED
+    assert died.state is ExperimentState.REFUSED
     assert found.measured and view["step"]["ms_median"] > 0
     assert "made for eight" not in done.stderr
 

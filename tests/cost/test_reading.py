@@ -8,22 +8,24 @@ from hotlap.cost.reading import disturbed, load_of, prefetch_of, saturated, trai
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import (
-    Dataset,
+    DatasetFacts,
     Ending,
     Gauge,
-    Loader,
+    LoaderFacts,
     ProbeCost,
     Runtime,
     Stage,
     Steps,
     Timeline,
     Warmup,
-    Worker,
+    WorkerFacts,
 )
 
 HOST = Host("Linux", "a cpu", 4, 4, 2**35, 2**34, None, None, "fork")
-LOADER = Loader(Dataset("Items", 100), 8, 0, None, False, False, batches=10, batch_bytes=2**20)
-ROW = Worker(loader=0, worker=-1, batches=10, items=80, fetch_s=0.8, cpu_s=0.6, collate_s=0.1, wait_s=0.0)
+LOADER = LoaderFacts(DatasetFacts("Items", 100), 8, 0, None, False, False, batches=10, batch_bytes=2**20)
+ROW = WorkerFacts(
+    loader=0, worker=-1, batches=10, items=80, fetch_s=0.8, cpu_s=0.6, collate_s=0.1, wait_s=0.0
+)
 
 
 def timeline(**changes) -> Timeline:

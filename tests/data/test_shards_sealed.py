@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hotlap.data.shards import SEAL, Seal, Shard, Written, file_digest, read_seal, seal_text
+from hotlap.data.shards import SEAL, Seal, Shard, ShardFileInfo, file_digest, read_seal, seal_text
 from hotlap.errors import HotlapError
 
 
@@ -14,7 +14,7 @@ from hotlap.errors import HotlapError
 def seal() -> Seal:
     template = {"tuple": ["tensor", {"dict": {"a": "value"}}]}
     shards = (Shard("shard_0.tar", 3), Shard("shard_1.tar", 2))
-    return Seal("tar", "0123", "data/Größe", 5, shards, {"shard_0.tar": Written(10, "ab")}, template)
+    return Seal("tar", "0123", "data/Größe", 5, shards, {"shard_0.tar": ShardFileInfo(10, "ab")}, template)
 
 
 def test_it_comes_back_as_it_was(seal, tmp_path):
@@ -41,6 +41,6 @@ def test_what_is_no_seal_is_refused(text, tmp_path):
 
 def test_a_digest_is_of_the_bytes(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
-    assert file_digest(tmp_path / "a") == Written(
+    assert file_digest(tmp_path / "a") == ShardFileInfo(
         3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )

@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 
 from hotlap.facts.diagnosis import Interval
-from hotlap.facts.experiment import LEAST_GAIN, Experiment, Experiments, State
+from hotlap.facts.experiment import LEAST_GAIN, Experiment, Experiments, ExperimentState
 from hotlap.facts.host import Gpu, Host
 from hotlap.facts.timeline import (
     Cadence,
-    Dataset,
+    DatasetFacts,
     Ending,
     Gauge,
     HotLine,
-    Loader,
-    Model,
-    Place,
+    LoaderFacts,
+    ModelFacts,
     ProbeCost,
     Runtime,
+    SourceLine,
     Stage,
     Steps,
     Timeline,
     Warmup,
-    Worker,
+    WorkerFacts,
 )
 from hotlap.ports.rule import Sight
 
@@ -108,18 +108,20 @@ class Make:
         empty = [-1] * len(walls)
         return Steps(starts, walls, stages, [64] * len(walls), empty, empty, [1] * len(walls))
 
-    def model(self, **changes: Any) -> Model:
+    def model(self, **changes: Any) -> ModelFacts:
         """By default calls are so long that starting them does not matter; each is one operator."""
         changes.setdefault("operators_per_step", changes.get("calls_per_step"))
-        plain = Model("Net", 1_000_000, 20, 20.0, ("float32",), ("cpu",), place=self.place("model.py", 12))
+        plain = ModelFacts(
+            "Net", 1_000_000, 20, 20.0, ("float32",), ("cpu",), place=self.place("model.py", 12)
+        )
         return replace(plain, **changes)
 
-    def place(self, file: str = "train.py", line: int = 7) -> Place:
-        return Place(file, line)
+    def place(self, file: str = "train.py", line: int = 7) -> SourceLine:
+        return SourceLine(file, line)
 
-    def loader(self, **changes: Any) -> Loader:
-        dataset = Dataset("Windows", 20_000, self.place("dataset.py", 30), item_bytes=10_000)
-        plain = Loader(
+    def loader(self, **changes: Any) -> LoaderFacts:
+        dataset = DatasetFacts("Windows", 20_000, self.place("dataset.py", 30), item_bytes=10_000)
+        plain = LoaderFacts(
             dataset=dataset,
             batch_size=64,
             num_workers=0,
@@ -135,12 +137,12 @@ class Make:
 
     def work(
         self, batch_ms: float, cpu: float = 1.0, collate: float = 0.0, idle: float = 0.0, number: int = -1
-    ) -> Worker:
+    ) -> WorkerFacts:
         """A worker that made 205 batches; `idle` is the share of its life between batches."""
         seconds = 205 * batch_ms / 1e3
         fetch = seconds * (1.0 - collate)
         waited = seconds * idle / (1.0 - idle)
-        return Worker(0, number, 205, 205 * 64, fetch, fetch * cpu, seconds * collate, waited)
+        return WorkerFacts(0, number, 205, 205 * 64, fetch, fetch * cpu, seconds * collate, waited)
 
     def line(
         self, stage: Stage = Stage.DATA, share: float = 0.7, role: str = "main", file: str = "dataset.py"
@@ -182,11 +184,15 @@ class Make:
     ) -> Sight:
         return Sight(timelines, host or self.host(), experiments or Experiments())
 
-    def tried(self, knob: str, setting: Any, gain: float | None, state: State | None = None) -> Experiment:
+    def tried(
+        self, knob: str, setting: Any, gain: float | None, state: ExperimentState | None = None
+    ) -> Experiment:
         """One experiment; it has won if it gained 3 %, within 2 % either side."""
         if gain is None:
-            return Experiment(knob, str(setting), state or State.NOT_TRIED, reason="no time was left")
-        decided = State.FASTER if gain >= LEAST_GAIN else State.NO_GAIN
+            return Experiment(
+                knob, str(setting), state or ExperimentState.NOT_TRIED, reason="no time was left"
+            )
+        decided = ExperimentState.FASTER if gain >= LEAST_GAIN else ExperimentState.NO_GAIN
         return Experiment(knob, str(setting), state or decided, gain, Interval(gain - 0.02, gain + 0.02))
 
     def experiments(self, *tried: Experiment) -> Experiments:

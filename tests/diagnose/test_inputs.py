@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hotlap.diagnose.inputs import collate_line, data_line, input_of, item_line, top_line
-from hotlap.facts.timeline import HotLine, Place, Runtime, Stage
+from hotlap.facts.timeline import HotLine, Runtime, SourceLine, Stage
 
 
 def test_without_workers_the_wait_is_what_loading_does(make):
@@ -107,9 +107,11 @@ def test_a_line_of_the_collate_function_is_not_one_of_items(make, function):
 def test_a_call_of_a_trainer_over_several_lines_is_no_place_either(make):
     """The line that the sampler meets is one of its arguments."""
     trained = HotLine(
-        Place("train.py", 17, "<module>", "optimizer=make(),"), "Runner.train", Stage.DATA, 0.8, 80
+        SourceLine("train.py", 17, "<module>", "optimizer=make(),"), "Runner.train", Stage.DATA, 0.8, 80
     )
-    own = replace(trained, place=Place("data.py", 9, "Items.__getitem__"), callee="", share=0.2, samples=20)
+    own = replace(
+        trained, place=SourceLine("data.py", 9, "Items.__getitem__"), callee="", share=0.2, samples=20
+    )
     module = replace(own, callee="Module.train")
     runtime = Runtime(2, framework="mmengine")
     for line in (own, module):
@@ -118,8 +120,8 @@ def test_a_call_of_a_trainer_over_several_lines_is_no_place_either(make):
 
 
 def test_items_are_not_placed_at_the_loop_that_takes_batches(make):
-    taken = HotLine(Place("train.py", 14), "_BaseDataLoaderIter.__next__", Stage.DATA, 0.8, 80)
-    item = HotLine(Place("data.py", 9, "Items.__getitem__"), "", Stage.DATA, 0.2, 20)
+    taken = HotLine(SourceLine("train.py", 14), "_BaseDataLoaderIter.__next__", Stage.DATA, 0.8, 80)
+    item = HotLine(SourceLine("data.py", 9, "Items.__getitem__"), "", Stage.DATA, 0.2, 20)
     assert item_line(make.timeline(lines=(taken, item)), make.loader()) is item
     seldom = replace(item, samples=3)
     assert item_line(make.timeline(lines=(taken, seldom)), make.loader()) is None

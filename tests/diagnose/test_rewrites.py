@@ -6,7 +6,7 @@ import pytest
 
 from hotlap.diagnose.rewrites import recognised
 from hotlap.diagnose.unmatched import unmatched
-from hotlap.facts.timeline import HotLine, Place, Stage, SyncPoint
+from hotlap.facts.timeline import HotLine, SourceLine, Stage, SyncPoint
 
 SCRIPT = """import torch
 
@@ -39,7 +39,7 @@ ON_GPU = {
 def line(number, stage, share=1.0, role="main", values=None, callee="", inner=""):
     text = SCRIPT.splitlines()[number - 1].strip()
     function = "train" if number < 15 else "Items.__getitem__"
-    place = Place("train.py", number, function, text)
+    place = SourceLine("train.py", number, function, text)
     return HotLine(place, callee, stage, share, 100, role, inner, values or {})
 
 

@@ -10,8 +10,8 @@ from hotlap.diagnose.run import all_rules, diagnose, rank, subsume
 from hotlap.diagnose.severity import Weighed, severity_of
 from hotlap.facts.codec import from_plain, to_plain
 from hotlap.facts.diagnosis import HEALTHY, Basis, Cause, Diagnosis, Finding, Interval, Severity
-from hotlap.facts.experiment import FREE_INPUT, State
-from hotlap.facts.timeline import Cadence, Optimizer, Runtime, Stage, SyncPoint
+from hotlap.facts.experiment import FREE_INPUT, ExperimentState
+from hotlap.facts.timeline import Cadence, OptimizerFacts, Runtime, Stage, SyncPoint
 from hotlap.plan.catalogue import all_knobs
 
 RULES = all_rules()
@@ -122,7 +122,7 @@ def test_a_job_with_a_little_of_everything_is_not_nagged(make, step_ms):
         shares,
         loaders=(make.loader(num_workers=2, prefetch_factor=2, persistent_workers=True, batch_bytes=4000),),
         workers=tuple(make.work(step_ms, idle=0.5, number=each) for each in range(2)),
-        optimizers=(Optimizer("AdamW", 100, 10**6, steps=205),),
+        optimizers=(OptimizerFacts("AdamW", 100, 10**6, steps=205),),
         syncs=(SyncPoint(make.place(), "Tensor.item", 205, 0.02 * step_ms * 0.205),),
         cadences=tuple(
             Cadence(stage, 20, 1.0, 10.0) for stage in (Stage.LOG, Stage.VALIDATE, Stage.CHECKPOINT)
@@ -259,8 +259,8 @@ def test_a_hypothesis_speaks_only_when_its_experiment_has_won(make):
 
     assert untested(found())
     assert untested(found(make.tried("precision", "bf16-mixed", None)))
-    assert untested(found(make.tried("precision", "bf16-mixed", None, State.REFUSED)))
-    for state in (State.NO_GAIN, State.UNDECIDED):
+    assert untested(found(make.tried("precision", "bf16-mixed", None, ExperimentState.REFUSED)))
+    for state in (ExperimentState.NO_GAIN, ExperimentState.UNDECIDED):
         silent = found(make.tried("precision", "bf16-mixed", 0.02, state))
         assert (silent.findings, untested(silent)) == ((), False)
     won = found(make.tried("precision", "bf16-mixed", 0.5), make.tried("precision", "16-mixed", 0.1))
@@ -369,7 +369,9 @@ def test_the_forward_pass_of_a_model_is_no_monitoring(make):
 def test_a_finding_names_only_settings_that_won(make):
     """What was measured to gain and may as well be noise stands among the experiments, and is no advice."""
     timeline = make.timeline(40.0, {Stage.DATA: 0.4}, loaders=(make.loader(num_workers=1),))
-    unsure = replace(make.tried("num-workers", 4, 0.2, State.UNDECIDED), interval=Interval(-0.1, 0.5))
+    unsure = replace(
+        make.tried("num-workers", 4, 0.2, ExperimentState.UNDECIDED), interval=Interval(-0.1, 0.5)
+    )
     for tried, named in ((unsure, []), (make.tried("num-workers", 4, 0.2), ["num-workers"])):
         found = diagnose([timeline], make.host(), KNOBS, make.experiments(tried)).findings
         assert [fix.knob for fix in found[0].fixes] == named

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hotlap.experiments.leads import candidates_for
-from hotlap.facts.timeline import Optimizer, Runtime, Stage
+from hotlap.facts.timeline import OptimizerFacts, Runtime, Stage
 from hotlap.plan.catalogue import all_knobs
 
 KNOBS = tuple(all_knobs().values())
@@ -14,7 +14,7 @@ def tried(make, timeline, **host):
 
 
 def test_what_attacks_most_comes_first(make):
-    timeline = make.fed(40.0, 0.6, optimizers=(Optimizer("Adam", 16, 4_000_000, steps=205),))
+    timeline = make.fed(40.0, 0.6, optimizers=(OptimizerFacts("Adam", 16, 4_000_000, steps=205),))
     found = tried(make, timeline)
     bounds = [each.bound for each in found]
     assert bounds == sorted(bounds, reverse=True)

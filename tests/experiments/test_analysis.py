@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from hotlap.experiments.analysis import ORIGINAL, Seen, ratio_of, ratios
-from hotlap.facts.experiment import Block
+from hotlap.experiments.analysis import ORIGINAL, LabelledBlock, ratio_of, ratios
+from hotlap.facts.experiment import StepBlock
 
 MS = 1_000_000
 
 
-def seen(change: int, step_ms: float, *, samples: int = 8, tokens: int = -1, steps: int = 8) -> Seen:
+def seen(change: int, step_ms: float, *, samples: int = 8, tokens: int = -1, steps: int = 8) -> LabelledBlock:
     walls = (round(step_ms * MS),) * steps
-    return Seen(change, Block(1, 0, walls, (samples,) * steps, (tokens,) * steps))
+    return LabelledBlock(change, StepBlock(1, 0, walls, (samples,) * steps, (tokens,) * steps))
 
 
 def test_a_change_is_held_against_the_originals_blocks_beside_it() -> None:
@@ -48,10 +48,10 @@ def test_a_block_of_short_samples_is_no_faster_by_it() -> None:
     """10 ms and 1 ms for each 10 tokens, whatever the variant."""
     draw = random.Random(3)
 
-    def block(change: int) -> Seen:
+    def block(change: int) -> LabelledBlock:
         tokens = tuple(draw.randint(10, 400) for _ in range(12))
         walls = tuple(round((10 + each / 10) * MS) for each in tokens)
-        return Seen(change, Block(1, 0, walls, (8,) * 12, tokens))
+        return LabelledBlock(change, StepBlock(1, 0, walls, (8,) * 12, tokens))
 
     found, _ = ratios([block(number % 2 - 1) for number in range(13)])
     assert found[0] == pytest.approx([1.0] * 6, rel=1e-6)
@@ -63,13 +63,13 @@ def test_a_larger_batch_saves_the_part_that_any_step_takes(padded: bool, counted
     """10 ms a step, and the rest by size: two batches in one take 10 ms less, however much steps differ in tokens."""
     draw = random.Random(5)
 
-    def block(change: int) -> Seen:
+    def block(change: int) -> LabelledBlock:
         batches = 2 if change == 0 else 1
         tokens = [sum(draw.randint(80, 120) for _ in range(batches)) for _ in range(40)]
         spent = [100 * batches if padded else each for each in tokens]
         walls = tuple(round((10 + each / 10) * MS) for each in spent)
         sizes = (8 * batches,) * 40 if counted else tuple(tokens)
-        return Seen(change, Block(1, 0, walls, sizes, tuple(tokens) if counted else (-1,) * 40))
+        return LabelledBlock(change, StepBlock(1, 0, walls, sizes, tuple(tokens) if counted else (-1,) * 40))
 
     found, _ = ratios([block(number % 2 - 1) for number in range(13)])
     assert found[0] == pytest.approx([40 / 30] * 6, rel=0.06)
@@ -94,6 +94,6 @@ def test_the_originals_own_blocks_tell_how_much_ratios_scatter() -> None:
 
 
 def test_a_block_without_a_measured_step_says_nothing() -> None:
-    empty = Seen(0, Block(1, 1))
+    empty = LabelledBlock(0, StepBlock(1, 1))
     found, _ = ratios([seen(ORIGINAL, 10), empty, seen(ORIGINAL, 10)])
     assert found == {}

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from hotlap.experiments.analysis import MOST_TURNS, Change, Trial
-from hotlap.experiments.conductor import TIME_IS_UP, Conductor, Job
+from hotlap.experiments.analysis import MOST_TURNS, Change, ChangeTrial
+from hotlap.experiments.conductor import TIME_IS_UP, Conductor, MeasuredJob
 from hotlap.facts.experiment import (
     FREE_INPUT,
     HELD,
     READY,
-    Block,
     Experiments,
+    ExperimentState,
     Round,
-    State,
+    StepBlock,
     read_round,
     write_block,
     write_failure,
@@ -57,12 +57,12 @@ class PlantedJob:
             speed = self._speed(asked.variants[position])
             if isinstance(speed, str):
                 refused.add(position)
-                write_block(self.folder, PID, Block(len(self.rounds), position, refused=speed))
+                write_block(self.folder, PID, StepBlock(len(self.rounds), position, refused=speed))
                 continue
             ns = STEP_S * 1e9 / speed * (1 + self._draw.gauss(0, self._noise))
             walls = (round(ns),) * asked.steps
             counts = (8,) * asked.steps
-            block = Block(len(self.rounds), position, walls, counts, counts, "", {"a": "rounding"})
+            block = StepBlock(len(self.rounds), position, walls, counts, counts, "", {"a": "rounding"})
             start_ns = self._start_ns if asked.variants[position] else 0
             write_block(self.folder, PID, replace(block, start_ns=start_ns))
         return True
@@ -82,7 +82,7 @@ def lead(
 ) -> tuple[Experiments, PlantedJob, list[str]]:
     said: list[str] = []
     job = PlantedJob(tmp_path, speed, noise, start_ns)
-    planted = Job(PID, world, STEP_S, 0.0, changes, epoch_steps, crowded)
+    planted = MeasuredJob(PID, world, STEP_S, 0.0, changes, epoch_steps, crowded)
     (tmp_path / f"{PID}.{READY}").touch()
     conductor = Conductor(tmp_path, seconds, lambda: planted, lambda: 100, said.append)
     for _ in range(200):
@@ -101,7 +101,7 @@ def test_gains_come_out_as_planted_and_are_ranked(tmp_path: Path) -> None:
     found, _, _ = lead(tmp_path, lambda plan: speeds[next(iter(plan))] if plan else 1.0, changes)
     assert [each.knob for each in found.tried] == ["a", "b", "c"]
     states = {each.knob: each.state for each in found.tried}
-    assert states == {"a": State.FASTER, "b": State.NO_GAIN, "c": State.NO_GAIN}
+    assert states == {"a": ExperimentState.FASTER, "b": ExperimentState.NO_GAIN, "c": ExperimentState.NO_GAIN}
     first = found.tried[0]
     assert first.gain == pytest.approx(0.5, abs=0.05)
     assert first.interval is not None and first.interval.low < 0.5 < first.interval.high
@@ -122,20 +122,24 @@ def test_a_refusal_is_told_with_its_reason(tmp_path: Path) -> None:
     changes = (Change("a", 1, 0.5), Change("b", 2, 0.4))
     found, _, _ = lead(tmp_path, lambda plan: "it has no place here" if "a" in plan else 1.0, changes)
     refused = found.of("a")[0]
-    assert (refused.state, refused.reason, refused.gain) == (State.REFUSED, "it has no place here", None)
-    assert found.of("b")[0].state is State.NO_GAIN
+    assert (refused.state, refused.reason, refused.gain) == (
+        ExperimentState.REFUSED,
+        "it has no place here",
+        None,
+    )
+    assert found.of("b")[0].state is ExperimentState.NO_GAIN
 
 
 def test_no_time_is_no_experiment(tmp_path: Path) -> None:
     found, job, _ = lead(tmp_path, lambda _: 1.0, (Change("a", 1, 0.5),), seconds=0.0)
-    assert found.tried[0].state is State.NOT_TRIED
+    assert found.tried[0].state is ExperimentState.NOT_TRIED
     assert found.tried[0].reason == found.ended == TIME_IS_UP
     assert [asked.last for asked in job.rounds] == [True]
 
 
 def test_a_restless_machine_leaves_small_differences_undecided(tmp_path: Path) -> None:
     found, _, _ = lead(tmp_path, lambda plan: 1.02 if plan else 1.0, (Change("a", 1, 0.5),), noise=0.2)
-    assert found.tried[0].state is State.UNDECIDED
+    assert found.tried[0].state is ExperimentState.UNDECIDED
     assert found.tried[0].blocks >= 6
 
 
@@ -146,13 +150,16 @@ def test_a_large_gain_that_scatters_has_more_turns_than_a_small_one(tmp_path: Pa
     found, _, _ = lead(tmp_path, lambda plan: speeds[next(iter(plan))] if plan else 1.0, changes, noise=0.25)
     large, small = (found.of(key)[0] for key in speeds)
     assert large.blocks > MOST_TURNS >= small.blocks
-    assert (large.state, small.state) == (State.FASTER, State.UNDECIDED)
+    assert (large.state, small.state) == (ExperimentState.FASTER, ExperimentState.UNDECIDED)
 
 
 def test_larger_batches_follow_smaller_ones_that_pay(tmp_path: Path) -> None:
     changes = (Change("batch-size", 16, 0.8), Change("batch-size", 32, 0.8))
     found, _, _ = lead(tmp_path, lambda _: 1.0, changes)
-    assert {each.setting: each.state for each in found.tried} == {"16": State.NO_GAIN, "32": State.NOT_TRIED}
+    assert {each.setting: each.state for each in found.tried} == {
+        "16": ExperimentState.NO_GAIN,
+        "32": ExperimentState.NOT_TRIED,
+    }
     assert found.of("batch-size")[-1].reason == "a smaller one has to pay first"
     (tmp_path / "again").mkdir()
     speeds = {16: 1.5, 32: 2.0}
@@ -165,7 +172,7 @@ def test_what_is_half_measured_is_decided_before_a_build_that_may_take_the_rest(
     found, job, _ = lead(tmp_path, lambda plan: 1.1 if plan else 1.0, changes, noise=0.03)
     tried = [next(iter(each)) for asked in job.rounds for each in asked.variants if each]
     assert tried[:4] == ["batch-size"] * 3 + ["compile"]
-    assert found.of("batch-size")[0].state is State.FASTER
+    assert found.of("batch-size")[0].state is ExperimentState.FASTER
 
 
 def test_free_input_is_a_bound_and_no_change(tmp_path: Path) -> None:
@@ -184,13 +191,13 @@ def test_a_job_that_dies_under_a_change_is_told_so(tmp_path: Path) -> None:
     (tmp_path / f"{PID}.{READY}").touch()
     changes = (Change("batch-size", 16, 0.8), Change("compile", "default", 0.5))
     conductor = Conductor(
-        tmp_path, 60.0, lambda: Job(PID, 1, STEP_S, 0.0, changes), lambda: 0, lambda _: None
+        tmp_path, 60.0, lambda: MeasuredJob(PID, 1, STEP_S, 0.0, changes), lambda: 0, lambda _: None
     )
     conductor.tick()
     found = conductor.results()  # it never answers
     assert found is not None
     assert found.ended == "the job ended under batch-size=16"
-    assert [each.state for each in found.tried] == [State.REFUSED, State.NOT_TRIED]
+    assert [each.state for each in found.tried] == [ExperimentState.REFUSED, ExperimentState.NOT_TRIED]
     assert found.of("batch-size")[0].reason == "the job ended while it was tried"
 
 
@@ -216,17 +223,17 @@ def test_workers_that_start_in_each_epoch_cost_their_start(tmp_path: Path) -> No
         tmp_path, lambda plan: 2.0 if plan else 1.0, changes, start_ns=start_ns, epoch_steps=10.0
     )
     assert found.tried[0].gain == pytest.approx(2 / 3 - 1, abs=0.05)
-    assert found.tried[0].state is State.NO_GAIN
+    assert found.tried[0].state is ExperimentState.NO_GAIN
 
 
 def test_a_gain_that_one_turn_makes_plain_is_believed() -> None:
     """A search that has time for one turn must not lose a change that is four times as fast."""
-    plain = Trial(Change("a", 1, 0.9), ratios=[4.0], ratio=Ratio(4.0, 3.5, 4.6))
-    assert plain.state is State.FASTER and plain.pending
-    small = Trial(Change("a", 1, 0.9), ratios=[1.1], ratio=Ratio(1.1, 1.05, 1.15))
-    assert small.state is State.UNDECIDED and small.pending
-    thrice = Trial(Change("a", 1, 0.9), ratios=[1.1] * 3, ratio=Ratio(1.1, 1.05, 1.15))
-    assert thrice.state is State.FASTER and not thrice.pending
+    plain = ChangeTrial(Change("a", 1, 0.9), ratios=[4.0], ratio=Ratio(4.0, 3.5, 4.6))
+    assert plain.state is ExperimentState.FASTER and plain.pending
+    small = ChangeTrial(Change("a", 1, 0.9), ratios=[1.1], ratio=Ratio(1.1, 1.05, 1.15))
+    assert small.state is ExperimentState.UNDECIDED and small.pending
+    thrice = ChangeTrial(Change("a", 1, 0.9), ratios=[1.1] * 3, ratio=Ratio(1.1, 1.05, 1.15))
+    assert thrice.state is ExperimentState.FASTER and not thrice.pending
 
 
 def test_a_script_that_dies_as_experiments_begin_says_so(tmp_path: Path) -> None:
@@ -243,7 +250,7 @@ def test_what_depends_on_free_cores_is_not_decided_while_others_use_them(tmp_pat
     found, _, _ = lead(tmp_path, lambda plan: 2.0 if plan else 1.0, changes, crowded=True)
     states = {each.knob: (each.state, each.reason) for each in found.tried}
     assert states["compute-threads"] == (
-        State.UNDECIDED,
+        ExperimentState.UNDECIDED,
         "other processes used the cores whose use it changes",
     )
-    assert states["precision"][0] is State.FASTER
+    assert states["precision"][0] is ExperimentState.FASTER

@@ -13,20 +13,20 @@ from hotlap.errors import FactError
 from hotlap.facts.arrow import read_timelines, write_timelines
 from hotlap.facts.timeline import (
     Cadence,
-    Dataset,
+    DatasetFacts,
     Ending,
     Gauge,
     HotLine,
-    Loader,
-    Place,
+    LoaderFacts,
     ProbeCost,
     Runtime,
+    SourceLine,
     Stage,
     Steps,
     SyncPoint,
     Timeline,
     Warmup,
-    Worker,
+    WorkerFacts,
 )
 
 
@@ -49,10 +49,14 @@ def timeline(rank: int, count: int) -> Timeline:
         warmup=Warmup(1.5, 2, 0.25, 3.0, 1),
         runtime=Runtime(threads=2, autocast="bfloat16", debug=("detect_anomaly",)),
         probe=ProbeCost(1e-5, 0.001, 11.0, 1000, 5, ("a fault",)),
-        loaders=(Loader(Dataset("Windows", None), 32, 2, None, False, False, place=Place("a.py", 3)),),
-        workers=(Worker(0, -1, 3, 9, 0.1, 0.05, 0.01, 0.2),),
-        lines=(HotLine(Place("a.py", 7, "f", "x = größe"), "g", Stage.DATA, 0.5, 10, "worker", "h"),),
-        syncs=(SyncPoint(Place("a.py", 9), ".item()", 4, 0.25),),
+        loaders=(
+            LoaderFacts(
+                DatasetFacts("Windows", None), 32, 2, None, False, False, place=SourceLine("a.py", 3)
+            ),
+        ),
+        workers=(WorkerFacts(0, -1, 3, 9, 0.1, 0.05, 0.01, 0.2),),
+        lines=(HotLine(SourceLine("a.py", 7, "f", "x = größe"), "g", Stage.DATA, 0.5, 10, "worker", "h"),),
+        syncs=(SyncPoint(SourceLine("a.py", 9), ".item()", 4, 0.25),),
         cadences=(Cadence(Stage.LOG, 3, 0.1, None),),
         gauges=(Gauge(5, 1 << 40, 1.0, 0.5, 0.0, 0.0, (0.5, 0.25)),),
         inferred=(Stage.DATA,),

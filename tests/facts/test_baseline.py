@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.facts.baseline import Baseline, Machine, in_one_count
+from hotlap.facts.baseline import Baseline, MachineIdentity, in_one_count
 from hotlap.facts.trial import Figures, Rate
 
 
@@ -12,7 +12,7 @@ def baseline(counts, **rates):
     """Two runs each; the first is the one in the middle."""
     known = {name: Rate(runs[0], 0.1) for name, runs in rates.items()}
     figures = Figures(rates[counts][0], counts, 8.0, 2.0, 8.0, None, 0.75, 0.0, 1.0, 0.0, 60, rates=known)
-    machine = Machine("cpu", 2, "x86_64")
+    machine = MachineIdentity("cpu", 2, "x86_64")
     return Baseline("train.py", machine, "2026-11-16", rates[counts], (1.0, 1.0), figures, by_count=rates)
 
 

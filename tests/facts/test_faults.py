@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hotlap.errors import FactError
-from hotlap.facts.baseline import Baseline, Machine
+from hotlap.facts.baseline import Baseline, MachineIdentity
 from hotlap.facts.codec import from_plain, to_plain
 from hotlap.facts.diagnosis import Interval
 from hotlap.facts.plan import Plan
@@ -21,7 +21,7 @@ TRIAL = Trial(1, Plan(), Status.DONE, 3.0, FIGURES, stages={"data": 700.0})
 GAIN = Gain(-0.5, Interval(-0.6, -0.4))
 BASELINE = Baseline(
     "python train.py",
-    Machine("AMD EPYC", 2, "x86_64"),
+    MachineIdentity("AMD EPYC", 2, "x86_64"),
     "2026-11-16",
     (590.0, 600.0),
     (50.0, 51.0),

@@ -8,11 +8,11 @@ import pytest
 
 from hotlap.facts.summary import free_input, summarise
 from hotlap.facts.timeline import (
-    Dataset,
+    DatasetFacts,
     Ending,
     Gauge,
-    Loader,
-    Model,
+    LoaderFacts,
+    ModelFacts,
     ProbeCost,
     Runtime,
     Stage,
@@ -50,7 +50,7 @@ def measured(*given: Any, **changes: Any) -> Any:
     return free_input(seen, summarise(seen))
 
 
-WORKERS = (Loader(Dataset("Set", 100), 8, 2, 2, False, False),)
+WORKERS = (LoaderFacts(DatasetFacts("Set", 100), 8, 2, 2, False, False),)
 
 
 def test_what_was_not_measured_is_none():
@@ -105,7 +105,7 @@ def test_faster_than_beside_its_input_is_believed_only_where_nobody_else_took_th
 
 @pytest.mark.parametrize(
     "changes",
-    [{"loaders": WORKERS}, {"model": Model("Net", 1, 1, None, (), ("cuda:0",))}],
+    [{"loaders": WORKERS}, {"model": ModelFacts("Net", 1, 1, None, (), ("cuda:0",))}],
     ids=["workers", "device"],
 )
 def test_where_work_overlaps_the_rest_may_shrink_or_come_to_light(changes):

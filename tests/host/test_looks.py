@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hotlap.host.looks import GpuLook, Look, LookRecord, Machine, Usage
+from hotlap.host.looks import GpuLook, JobSnapshot, LookRecord, MachineLoad, Usage
 
 MIB = 1 << 20
 LAUNCHER, RANK_0, RANK_1, WORKER_0, WORKER_1, ORPHAN = 100, 101, 102, 111, 112, 120
@@ -18,11 +18,11 @@ PROCESSES = {
     WORKER_1: Usage(RANK_1, 100 * MIB, 0.25),
     ORPHAN: Usage(1, 5 * MIB, 0.05),
 }
-MACHINE = Machine(busy=3.9, iowait=0.2, stolen=0.3, cores=(1.0, 1.0, 1.0, 0.9))
+MACHINE = MachineLoad(busy=3.9, iowait=0.2, stolen=0.3, cores=(1.0, 1.0, 1.0, 0.9))
 
 
 def look(t=1, processes=PROCESSES, machine=MACHINE, gpus=()):
-    return Look(t=t, span_s=0.5, root=LAUNCHER, processes=processes, machine=machine, gpus=gpus)
+    return JobSnapshot(t=t, span_s=0.5, root=LAUNCHER, processes=processes, machine=machine, gpus=gpus)
 
 
 def test_the_root_sees_the_whole_job_with_its_orphans():
@@ -44,7 +44,7 @@ def test_a_rank_sees_its_own_workers_and_no_other_rank_as_foreign():
 
 
 def test_counters_that_disagree_a_little_make_no_negative_share():
-    machine = Machine(busy=2.7, iowait=0.0, stolen=None, cores=())
+    machine = MachineLoad(busy=2.7, iowait=0.0, stolen=None, cores=())
     gauge = look(machine=machine).gauge()
     assert gauge.foreign_cpu == 0.0
     assert gauge.stolen is None

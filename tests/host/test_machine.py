@@ -13,7 +13,7 @@ import pytest
 from hotlap.facts.codec import from_plain, to_plain
 from hotlap.facts.host import Host
 from hotlap.host import machine as module
-from hotlap.host.machine import Limits, find_compiler, inspect_host
+from hotlap.host.machine import ResourceLimits, find_compiler, inspect_host
 
 GIB = 1 << 30
 
@@ -48,19 +48,21 @@ def test_torch_is_not_imported():
 @pytest.mark.parametrize(("quota", "cores"), [(None, 8), (16.0, 8), (2.5, 2), (0.5, 1)])
 def test_cores_never_exceed_the_containers_quota(monkeypatch, quota, cores):
     monkeypatch.setattr(module, "affinity_cores", lambda: 8)
-    monkeypatch.setattr(module, "cgroup_limits", lambda: Limits(cpus=quota))
+    monkeypatch.setattr(module, "cgroup_limits", lambda: ResourceLimits(cpus=quota))
     host = inspect_host()
     assert (host.cores, host.affinity_cores, host.cpu_quota) == (cores, 8, quota)
 
 
 def test_memory_never_exceeds_the_containers_limit(monkeypatch):
-    monkeypatch.setattr(module, "cgroup_limits", lambda: Limits(memory_bytes=GIB, memory_free_bytes=GIB // 4))
+    monkeypatch.setattr(
+        module, "cgroup_limits", lambda: ResourceLimits(memory_bytes=GIB, memory_free_bytes=GIB // 4)
+    )
     host = inspect_host()
     assert (host.ram_bytes, host.ram_free_bytes) == (GIB, GIB // 4)
 
 
 def test_a_limit_above_the_machine_does_not_count(monkeypatch):
-    monkeypatch.setattr(module, "cgroup_limits", lambda: Limits(memory_bytes=1 << 50))
+    monkeypatch.setattr(module, "cgroup_limits", lambda: ResourceLimits(memory_bytes=1 << 50))
     host = inspect_host()
     assert host.ram_bytes == psutil.virtual_memory().total
     assert host.ram_free_bytes <= host.ram_bytes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hotlap.host.machine import Limits, cgroup_limits
+from hotlap.host.machine import ResourceLimits, cgroup_limits
 
 GIB = 1 << 30
 V2_MOUNT = "30 20 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -30,7 +30,7 @@ def test_version_2_in_a_container(tmp_path):
         "sys/fs/cgroup/memory.current": f"{5 * GIB}\n",
         "sys/fs/cgroup/memory.stat": f"anon {2 * GIB}\ninactive_file {2 * GIB}\n",
     })  # fmt: skip
-    assert cgroup_limits(root) == Limits(cpus=1.5, memory_bytes=8 * GIB, memory_free_bytes=5 * GIB)
+    assert cgroup_limits(root) == ResourceLimits(cpus=1.5, memory_bytes=8 * GIB, memory_free_bytes=5 * GIB)
 
 
 def test_the_lowest_limit_on_the_way_up_counts(tmp_path):
@@ -44,7 +44,7 @@ def test_the_lowest_limit_on_the_way_up_counts(tmp_path):
         "sys/fs/cgroup/user.slice/memory.current": f"{GIB}\n",
         "sys/fs/cgroup/other.slice/memory.max": "1\n",
     })  # fmt: skip
-    assert cgroup_limits(root) == Limits(cpus=4.0, memory_bytes=4 * GIB, memory_free_bytes=3 * GIB)
+    assert cgroup_limits(root) == ResourceLimits(cpus=4.0, memory_bytes=4 * GIB, memory_free_bytes=3 * GIB)
 
 
 @pytest.mark.parametrize("mount_root", ["/docker/abc", "/"])
@@ -61,7 +61,7 @@ def test_version_1_with_and_without_the_host_in_sight(tmp_path, mount_root):
         f"sys/fs/cgroup/memory{inner}/memory.usage_in_bytes": f"{2 * GIB}\n",
         f"sys/fs/cgroup/memory{inner}/memory.stat": f"inactive_file 7\ntotal_inactive_file {GIB}\n",
     })  # fmt: skip
-    assert cgroup_limits(root) == Limits(cpus=2.0, memory_bytes=3 * GIB, memory_free_bytes=2 * GIB)
+    assert cgroup_limits(root) == ResourceLimits(cpus=2.0, memory_bytes=3 * GIB, memory_free_bytes=2 * GIB)
 
 
 def test_no_limit_is_none_and_not_a_huge_number(tmp_path):
@@ -74,7 +74,7 @@ def test_no_limit_is_none_and_not_a_huge_number(tmp_path):
         "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
     })  # fmt: skip
-    assert cgroup_limits(root) == Limits()
+    assert cgroup_limits(root) == ResourceLimits()
 
 
 def test_a_cgroup_outside_of_the_namespace_falls_back_to_the_mount(tmp_path):
@@ -87,4 +87,4 @@ def test_a_cgroup_outside_of_the_namespace_falls_back_to_the_mount(tmp_path):
 
 
 def test_a_system_without_cgroups_limits_nothing(tmp_path):
-    assert cgroup_limits(tmp_path) == Limits()
+    assert cgroup_limits(tmp_path) == ResourceLimits()

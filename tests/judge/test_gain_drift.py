@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.facts.baseline import Baseline, Machine, Standing
+from hotlap.facts.baseline import Baseline, MachineIdentity, Standing
 from hotlap.facts.trial import Figures
 from hotlap.judge.gain import check
 
@@ -16,7 +16,9 @@ LOUD = (0.6, 1.4, 0.8, 1.2)
 def day(rate, pace=10.0, spread=QUIET):
     rates = tuple(rate * each for each in spread)
     paces = tuple(pace * each for each in reversed(spread)) if pace else ()
-    return Baseline("python train.py", Machine("cpu", 2, "x86_64"), "2026-11-16", rates, paces, FIGURES)
+    return Baseline(
+        "python train.py", MachineIdentity("cpu", 2, "x86_64"), "2026-11-16", rates, paces, FIGURES
+    )
 
 
 @pytest.mark.parametrize(

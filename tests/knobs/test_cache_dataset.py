@@ -215,7 +215,7 @@ def test_the_probe_counts_the_items_of_a_whole_batch():
 
 
 def seen(
-    dataset: facts.Dataset, world: int = 1, iterable: bool = False, collate: str = "default_collate"
+    dataset: facts.DatasetFacts, world: int = 1, iterable: bool = False, collate: str = "default_collate"
 ) -> Timeline:
     """Steps of 10 ms, of which 8 go to items of 0.25 ms."""
     count, ms = 20, 1_000_000
@@ -229,10 +229,10 @@ def seen(
         [-1] * count,
         [1] * count,
     )
-    loader = facts.Loader(
+    loader = facts.LoaderFacts(
         dataset, 32, 0, None, False, False, iterable=iterable, batches=count, collate=collate
     )
-    worker_row = facts.Worker(0, -1, count, 32 * count, 0.16, 0.16, 0.001, 0.0)
+    worker_row = facts.WorkerFacts(0, -1, count, 32 * count, 0.16, 0.16, 0.001, 0.0)
     return Timeline(
         0, world, 1, facts.Ending.WINDOW, steps, 0, facts.Warmup(1.0, 0, 0.0), facts.Runtime(threads=2),
         facts.ProbeCost(0.0, 0.0, 0.0, 0), loaders=(loader,), workers=(worker_row,),
@@ -240,7 +240,7 @@ def seen(
 
 
 HOST = Host("Linux", "", 2, 2, 8 << 30, 4 << 30, None, None, "fork")
-SMALL = facts.Dataset("Rows", 1000, item_bytes=1000, deterministic=True)
+SMALL = facts.DatasetFacts("Rows", 1000, item_bytes=1000, deterministic=True)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ SMALL = facts.Dataset("Rows", 1000, item_bytes=1000, deterministic=True)
     [
         (seen(SMALL), ("memory",)),
         (seen(SMALL, world=4), ("memory", "file")),
-        (seen(facts.Dataset("Rows", 10**7, item_bytes=1000)), ("file",)),
-        (seen(facts.Dataset("Rows", None)), ("memory",)),
+        (seen(facts.DatasetFacts("Rows", 10**7, item_bytes=1000)), ("file",)),
+        (seen(facts.DatasetFacts("Rows", None)), ("memory",)),
         (seen(SMALL, iterable=True), ()),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hotlap.facts.timeline import Optimizer
+from hotlap.facts.timeline import OptimizerFacts
 from hotlap.knobs.fused_optimizer import FusedOptimizer
 from hotlap.ports.knob import Numerics
 
@@ -127,10 +127,10 @@ def test_parameters_that_no_fused_step_takes(fit_compute):
 
 def test_where_it_is_worth_a_try(compute_host, compute_timeline):
     knob, host = FusedOptimizer(), compute_host()
-    loop, fused = Optimizer("AdamW", 10, 100), Optimizer("AdamW", 10, 100, fused=True)
+    loop, fused = OptimizerFacts("AdamW", 10, 100), OptimizerFacts("AdamW", 10, 100, fused=True)
     assert knob.settings(host, compute_timeline(optimizers=(loop,))) == ("fused", "foreach")
     assert knob.settings(host, compute_timeline(optimizers=(fused,))) == ()
-    assert knob.settings(host, compute_timeline(optimizers=(Optimizer("Lion", 10, 100),))) == ()
+    assert knob.settings(host, compute_timeline(optimizers=(OptimizerFacts("Lion", 10, 100),))) == ()
     assert knob.ceiling(compute_timeline(), host) == pytest.approx(0.2)
     assert [knob.values.read(each) for each in (True, "true", "foreach", False)] == [
         "fused",

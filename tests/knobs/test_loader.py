@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from hotlap.data.loader_iter import LoaderIter
-from hotlap.knobs.loader import Loader
+from hotlap.knobs.loader import LoaderKnob
 from hotlap.ports.knob import CannotActError
-from hotlap.ports.target import Loader as Target
+from hotlap.ports.target import Loader
 
 SCRIPT = """
 import torch
@@ -60,12 +60,12 @@ def target_of(dataset, **options):
     facts = {name: options.pop(name) for name in ("draws", "lazy", "iterable") if name in options}
     bound = inspect.signature(DataLoader.__init__).bind(None, dataset, **options)
     bound.apply_defaults()
-    return Target({name: value for name, value in bound.arguments.items() if name != "self"}, **facts)
+    return Loader({name: value for name, value in bound.arguments.items() if name != "self"}, **facts)
 
 
 def test_a_loader_is_taken_over_and_given_back():
     target = target_of(Rows(), batch_size=4, num_workers=2)
-    undo = Loader().apply(target, True)
+    undo = LoaderKnob().apply(target, True)
     loader = DataLoader(**target.arguments)
     for act in target.after:
         act(loader)
@@ -107,13 +107,13 @@ class Broken(Rows):
 def test_what_cannot_be_proved_is_refused(dataset, options, reason):
     target = target_of(dataset, **options)
     with pytest.raises(CannotActError, match=reason):
-        Loader().apply(target, True)
+        LoaderKnob().apply(target, True)
     assert target.after == []
 
 
 def test_switched_off_it_does_nothing():
     target = target_of(Rows())
-    Loader().apply(target, False)
+    LoaderKnob().apply(target, False)
     assert target.after == []
 
 
@@ -132,7 +132,7 @@ def _said(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_loader_that_was_taken_over_is_collected():
     target = target_of(Rows(), batch_size=4)
-    Loader().apply(target, True)
+    LoaderKnob().apply(target, True)
     loader = DataLoader(**target.arguments)
     target.after[0](loader)
     next(batches := iter(loader))

@@ -17,16 +17,16 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 
 from hotlap.facts.host import Gpu, Host
 from hotlap.facts.timeline import (
-    Dataset,
+    DatasetFacts,
     Ending,
-    Loader,
+    LoaderFacts,
     ProbeCost,
     Runtime,
     Stage,
     Steps,
     Timeline,
     Warmup,
-    Worker,
+    WorkerFacts,
 )
 from hotlap.knobs import bucketing, max_length, non_blocking
 from hotlap.plan.catalogue import some_knobs
@@ -34,7 +34,7 @@ from hotlap.ports import target as targets
 from hotlap.ports.knob import CannotActError, NotMineError
 from hotlap.ports.values import NotAllowedError
 from hotlap.seams.loader_iterator import Setup
-from hotlap.seams.patches import Patches
+from hotlap.seams.patches import PatchStack
 
 IDS = (
     "num-workers", "prefetch-factor", "persistent-workers", "pin-memory", "non-blocking", "worker-threads",
@@ -281,7 +281,7 @@ def test_only_copies_from_pinned_memory_become_asynchronous(
 
 
 def test_the_compiler_sees_through_it_and_undone_nothing_is_left() -> None:
-    own, patches = torch.Tensor.to, Patches()
+    own, patches = torch.Tensor.to, PatchStack()
     for name in ("to", "cuda"):
         patches.wrap(torch.Tensor, name, non_blocking.around(name))
     try:
@@ -296,7 +296,7 @@ def test_non_blocking_says_where_there_is_nothing_to_copy_to() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(CannotActError, match="torch sees no device"):
-        KNOBS["non-blocking"].apply(targets.Process(Patches()), True)
+        KNOBS["non-blocking"].apply(targets.Process(PatchStack()), True)
 
 
 def timeline(step_ms: float = 40.0, data: float = 0.6, **loader: Any) -> Timeline:
@@ -309,8 +309,8 @@ def timeline(step_ms: float = 40.0, data: float = 0.6, **loader: Any) -> Timelin
     walls = [sum(column[index] for column in stages.values()) for index in range(count)]
     ones = [1] * count
     steps = Steps([0] * count, walls, stages, ones, [30] * count, [10] * count, ones)
-    plain = Loader(
-        Dataset("Rows", 1000),
+    plain = LoaderFacts(
+        DatasetFacts("Rows", 1000),
         64,
         0,
         None,
@@ -323,7 +323,7 @@ def timeline(step_ms: float = 40.0, data: float = 0.6, **loader: Any) -> Timelin
     )
     built = replace(plain, **loader)
     busy = count * step_ms * data / 1e3
-    worker = Worker(0, -1, count, count * 64, busy, busy, 0.0, 0.0)
+    worker = WorkerFacts(0, -1, count, count * 64, busy, busy, 0.0, 0.0)
     warmup, probe = Warmup(1.0, 0, 0.0), ProbeCost(1e-5, 0.001, 10, 1000)
     return Timeline(
         0, 1, 1, Ending.WINDOW, steps, 0, warmup, Runtime(2), probe, loaders=(built,), workers=(worker,)
@@ -351,7 +351,7 @@ def timeline(step_ms: float = 40.0, data: float = 0.6, **loader: Any) -> Timelin
         ("worker-threads", HOST, {"num_workers": 2, "worker_threads": 4}, (1,)),
         ("worker-threads", HOST, {"num_workers": 2, "worker_threads": 1}, ()),
         ("batch-size", HOST, {}, (128, 256)),
-        ("batch-size", HOST, {"dataset": Dataset("Rows", 150)}, (128,)),
+        ("batch-size", HOST, {"dataset": DatasetFacts("Rows", 150)}, (128,)),
         ("bucketing", HOST, {}, ("tokens", "rows")),
         ("max-length", HOST, {}, ()),
     ],

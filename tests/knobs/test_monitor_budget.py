@@ -4,16 +4,16 @@ import time
 
 import pytest
 
-from hotlap.knobs.monitor_budget import Budget, thin
+from hotlap.knobs.monitor_budget import CallbackTimeBudget, thin
 from hotlap.ports.knob import CannotActError
-from hotlap.seams.patches import Patches
+from hotlap.seams.patches import PatchStack
 
 HOOKS = ("on_batch", "on_start")
 
 
 @pytest.fixture
 def patches():
-    made = Patches()
+    made = PatchStack()
     yield made
     made.undo_all()
 
@@ -108,11 +108,11 @@ def test_undo_calls_all_of_them_again(patches):
 
 def test_without_a_callback_of_the_users_own_it_cannot_act():
     with pytest.raises(CannotActError, match="no callback of the script's own"):
-        thin([BestCheckpoint(), Callback()], Callback, HOOKS, 0.1, Patches().wrap)
+        thin([BestCheckpoint(), Callback()], Callback, HOOKS, 0.1, PatchStack().wrap)
 
 
 def test_a_monitor_that_raises_raises_and_its_time_counts():
-    budget = Budget(0.5)
+    budget = CallbackTimeBudget(0.5)
 
     def failing():
         time.sleep(0.01)

@@ -14,7 +14,7 @@ from torch import nn
 
 from hotlap.knobs.single_precision import SinglePrecision
 from hotlap.ports.knob import Numerics
-from hotlap.seams.compute_ladder import Ladder
+from hotlap.seams.compute_ladder import ComputeFallbacks
 from hotlap.seams.model import target_of
 from hotlap.seams.training import Training
 
@@ -108,7 +108,7 @@ def test_it_comes_and_goes_between_steps(fit_compute, train):
 
     def each(net):
         if len(net.root.seen) == 2:
-            target = target_of(fitter, net, training, Ladder(fitter, training))
+            target = target_of(fitter, net, training, ComputeFallbacks(fitter, training))
             undo.append(SinglePrecision().apply(target, True))
         elif len(net.root.seen) == 3:
             undo.pop()()

@@ -14,7 +14,7 @@ import pytest
 
 from hotlap.errors import UsageError
 from hotlap.facts.job import Job
-from hotlap.launch.process import Running, Signals, run_job
+from hotlap.launch.process import RunningJob, Signals, run_job
 from hotlap.probe import boundary
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as Unix knows them")
@@ -39,7 +39,7 @@ print("seen", *[int(number) for number in seen], flush=True)
 PARENT = """
 import os, sys
 from hotlap.facts.job import Job
-from hotlap.launch.process import Running, Signals, run_job
+from hotlap.launch.process import RunningJob, Signals, run_job
 with Signals() as signals:
     outcome = run_job(Job(tuple(sys.argv[1:]), ".", "job"), os.environ, lambda pid: True, signals)
 print("outcome", outcome.exit_code, outcome.interrupted, outcome.by_signal, flush=True)
@@ -222,7 +222,7 @@ def test_a_signal_that_came_while_the_job_was_being_started_reaches_it(tmp_path)
     job = Job((sys.executable, "-c", "import time; time.sleep(60)"), str(tmp_path), "job")
     with Signals() as signals:
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        running = Running(
+        running = RunningJob(
             job, os.environ, lambda _: True, signals, (None, subprocess.DEVNULL), ends_with_us=False
         )
         outcome = running.outcome()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hotlap.experiments.leads import Lead
-from hotlap.facts.experiment import Experiments, State
+from hotlap.facts.experiment import Experiments, ExperimentState
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Status
 from hotlap.host.machine import inspect_host
@@ -89,4 +89,4 @@ def test_states_of_experiments_are_read_again(bench):
     mine.trial(1, Plan(), (), lead(Plan(), seconds=0.01))
     found = mine.experiments(1)
     assert found is not None
-    assert {each.state for each in found.tried} <= {State.NOT_TRIED, State.REFUSED}
+    assert {each.state for each in found.tried} <= {ExperimentState.NOT_TRIED, ExperimentState.REFUSED}

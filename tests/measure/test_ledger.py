@@ -11,7 +11,7 @@ from hotlap.facts.diagnosis import Interval
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Goal, Status, Trial
-from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Verdict
+from hotlap.facts.verdict import Gain, Guarded, KnobVerdict, Ruling, Sameness
 from hotlap.measure.ledger import NAME, Answered, Ledger, Ruled, fingerprint
 
 
@@ -92,7 +92,9 @@ def test_an_edited_script_is_another_job(tmp_path, job):
 def test_verdicts_are_read_back_with_the_wish_they_were_made_for(tmp_path, job):
     gain = Gain(0.5, Interval(0.4, 0.6), 4)
     guard = Guarded(Sameness.SAME, "bitwise", "bit-equal", 24, 1)
-    kept = Verdict("batch-size", 64, Ruling.KEEP, gain, guard=guard, beside={"scale-lr": "sqrt"}, bound=0.4)
+    kept = KnobVerdict(
+        "batch-size", 64, Ruling.KEEP, gain, guard=guard, beside={"scale-lr": "sqrt"}, bound=0.4
+    )
     ledger = Ledger(tmp_path, job)
     ledger.add(trial(1, 10.0))
     ledger.rule(Ruled("speed", kept, {"batch-size": 64, "scale-lr": "sqrt"}))
@@ -143,7 +145,7 @@ def test_what_trials_are_worth_is_for_the_goal_to_say(tmp_path, job):
 def test_a_ledger_from_before_experiments_is_readable(tmp_path, job):
     """It has screened trials, and verdicts with predictions."""
     ledger = Ledger(tmp_path, job)
-    ledger.rule(Ruled("speed", Verdict("precision", "bf16-mixed", Ruling.DROP, reason="it is slower")))
+    ledger.rule(Ruled("speed", KnobVerdict("precision", "bf16-mixed", Ruling.DROP, reason="it is slower")))
     ledger.add(trial(1, 10.0))
     path = tmp_path / "ledger.jsonl"
     old = path.read_text().replace('"live": false', '"live": true, "predicted": 0.3, "beside_all": true')

@@ -9,7 +9,7 @@ import pytest
 
 from hotlap.errors import HotlapError
 from hotlap.facts import codec
-from hotlap.facts.baseline import Baselines, Machine, Standing
+from hotlap.facts.baseline import Baselines, MachineIdentity, Standing
 from hotlap.pipeline import baseline
 
 SCRIPT = """
@@ -21,7 +21,7 @@ for step in range(100_000):
     time.sleep(float(os.environ.get("LATE", "0.01")))
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
-HERE = Machine("AMD EPYC 7B13", 2, "x86_64")
+HERE = MachineIdentity("AMD EPYC 7B13", 2, "x86_64")
 
 
 @pytest.fixture

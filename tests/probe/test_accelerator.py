@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hotlap.probe.accelerator import Accelerator, accelerator, in_use, of_kind
+from hotlap.probe.accelerator import DeviceBackend, accelerator, in_use, of_kind
 
 
 class Event:
@@ -75,7 +75,7 @@ def test_what_a_device_does_not_offer_is_not_made_up(torch_26):
     assert found.name() == "npu" and found.waits == []
     found.random_states()()
     with pytest.raises(AttributeError):
-        Accelerator("npu", found.module).event("npu:99999")
+        DeviceBackend("npu", found.module).event("npu:99999")
 
 
 def test_its_waits_are_those_that_a_script_calls(torch_26):

@@ -11,7 +11,7 @@ from hotlap.facts.arrow import write_timelines
 from hotlap.facts.timeline import Ending, Stage
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
-from hotlap.probe.ring import LIMIT_BYTES, Budget, Ring
+from hotlap.probe.ring import LIMIT_BYTES, FileSizeLimiter, Ring
 from hotlap.timeline.gather import Recording, read_integers, timelines
 
 STEPS = 1_000_000
@@ -20,27 +20,27 @@ LIMIT = 64_000_000
 
 
 def test_a_short_run_is_kept_whole():
-    budget = Budget(1 << 20)
+    budget = FileSizeLimiter(1 << 20)
     assert all(budget.admits(4096) for _ in range(40))
 
 
 @pytest.mark.parametrize("offer", [8, 100, 4096, 70_000])
 def test_a_run_of_any_length_stays_below_the_limit(offer):
-    budget = Budget(1 << 20)
+    budget = FileSizeLimiter(1 << 20)
     for _ in range(20 * (1 << 20) // offer):
         budget.admits(offer)
     assert budget.written <= 1 << 20
 
 
 def test_late_windows_are_still_admitted():
-    budget = Budget()
+    budget = FileSizeLimiter()
     verdicts = [budget.admits(4096) for _ in range(100_000)]
     assert any(verdicts[-10_000:])
 
 
 def test_slow_steps_are_kept_in_runs_of_consecutive_ones():
     """Each offer is less than one step: alternating them would leave no whole step."""
-    budget = Budget(1 << 20)
+    budget = FileSizeLimiter(1 << 20)
     verdicts = [budget.admits(64) for _ in range(100_000)]
     changes = sum(one != other for one, other in itertools.pairwise(verdicts))
     assert not all(verdicts)

@@ -11,28 +11,28 @@ from typing import Any
 import pytest
 
 from hotlap.facts.diagnosis import Basis, Cause, Diagnosis, Finding, Fix, Interval, Severity
-from hotlap.facts.experiment import FREE_INPUT, Experiment, Experiments, State
+from hotlap.facts.experiment import FREE_INPUT, Experiment, Experiments, ExperimentState
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.timeline import (
     Cadence,
-    Dataset,
+    DatasetFacts,
     Ending,
     Gauge,
     HotLine,
-    Loader,
-    Model,
-    Optimizer,
+    LoaderFacts,
+    ModelFacts,
+    OptimizerFacts,
     Pauses,
-    Place,
     ProbeCost,
     Runtime,
+    SourceLine,
     Stage,
     Steps,
     SyncPoint,
     Timeline,
     Warmup,
-    Worker,
+    WorkerFacts,
 )
 from hotlap.report.view import profile_view
 
@@ -42,9 +42,9 @@ NO_FINDINGS = Diagnosis()
 GOLDEN = Path(__file__).parent.parent / "golden"
 CWD = "/home/ada/printer"
 RUN = ".hotlap/runs/20261116-101500-train"
-SCALER = Place(f"{CWD}/dataset.py", 366, "__getitem__", "        x = self.scaler.transform(x)")
-SUMMED = Place(f"{CWD}/train.py", 120, "main", "total += loss.item()")
-BUILT = Place(f"{CWD}/train.py", 88, "main", "    loader = DataLoader(dataset, batch_size=512)")
+SCALER = SourceLine(f"{CWD}/dataset.py", 366, "__getitem__", "        x = self.scaler.transform(x)")
+SUMMED = SourceLine(f"{CWD}/train.py", 120, "main", "total += loss.item()")
+BUILT = SourceLine(f"{CWD}/train.py", 88, "main", "    loader = DataLoader(dataset, batch_size=512)")
 MIXES = {
     "data-bound": {
         "data": 29.0,
@@ -120,24 +120,24 @@ def make_host(**changes: Any) -> Host:
 
 def starved() -> Timeline:
     """Items that spend their time in one line, in two workers."""
-    dataset = Dataset("WindowDataset", 46_000, SCALER, 9_600, True, False)
-    loader = Loader(
+    dataset = DatasetFacts("WindowDataset", 46_000, SCALER, 9_600, True, False)
+    loader = LoaderFacts(
         dataset, 512, 2, 2, False, False, True, place=BUILT, epochs=3, batches=212, startup_s=0.31
     )
     return make_timeline(
         MIXES["data-bound"],
         stall_every=50,
-        model=Model("TCN", 1_200_000, 41, 33.0, ("float32",), ("cpu",), place=BUILT),
+        model=ModelFacts("TCN", 1_200_000, 41, 33.0, ("float32",), ("cpu",), place=BUILT),
         loaders=(loader,),
         workers=(
-            Worker(0, 0, 106, 54_272, 3.9, 3.8, 0.12, 0.2, 3, 0.15),
-            Worker(0, 1, 106, 54_272, 3.8, 3.7, 0.12, 0.3, 3, 0.16),
+            WorkerFacts(0, 0, 106, 54_272, 3.9, 3.8, 0.12, 0.2, 3, 0.15),
+            WorkerFacts(0, 1, 106, 54_272, 3.8, 3.7, 0.12, 0.3, 3, 0.16),
         ),
-        optimizers=(Optimizer("Adam", 64, 1_200_000, steps=212),),
+        optimizers=(OptimizerFacts("Adam", 64, 1_200_000, steps=212),),
         lines=(
             HotLine(SCALER, "scaler.transform", Stage.DATA, 0.71, 640, "worker"),
             HotLine(
-                Place(f"{CWD}/dataset.py", 370, "__getitem__", "return torch.from_numpy(x)"),
+                SourceLine(f"{CWD}/dataset.py", 370, "__getitem__", "return torch.from_numpy(x)"),
                 "torch.from_numpy",
                 Stage.DATA,
                 0.12,
@@ -178,7 +178,9 @@ def starved_diagnosis() -> Diagnosis:
     )
 
 
-def experiment(knob: str, setting: str, gain: float, half: float, state: State, **more: Any) -> Experiment:
+def experiment(
+    knob: str, setting: str, gain: float, half: float, state: ExperimentState, **more: Any
+) -> Experiment:
     """A change whose interval is as wide to both sides."""
     return Experiment(knob, setting, state, gain, Interval(gain - half, gain + half), blocks=12, **more)
 
@@ -188,17 +190,18 @@ def starved_experiments() -> Experiments:
     no_gain = [("prefetch-factor", "4"), ("num-workers", "1"), ("fused-optimizer", "fused"), ("tf32", "True")]
     return Experiments(
         (
-            Experiment(FREE_INPUT, "replayed", State.FASTER, 2.31, Interval(2.1, 2.5), blocks=8),
-            Experiment("compile", "default", State.FASTER, 0.12, Interval(0.08, 0.15), "rounding", "", 9,
+            Experiment(FREE_INPUT, "replayed", ExperimentState.FASTER, 2.31, Interval(2.1, 2.5), blocks=8),
+            Experiment("compile", "default", ExperimentState.FASTER, 0.12, Interval(0.08, 0.15), "rounding", "", 9,
                        build_s=21.4),
-            experiment("cache-dataset", "memory", 1.45, 0.25, State.FASTER, numerics="bitwise"),
-            *(experiment(*each, -0.004 * (number + 1), 0.02, State.NO_GAIN, numerics="bitwise")
+            experiment("cache-dataset", "memory", 1.45, 0.25, ExperimentState.FASTER, numerics="bitwise"),
+            *(experiment(*each, -0.004 * (number + 1), 0.02, ExperimentState.NO_GAIN, numerics="bitwise")
               for number, each in enumerate(no_gain)),
-            experiment("batch-size", "1024", 0.04, 0.05, State.UNDECIDED, numerics="statistical",
+            experiment("batch-size", "1024", 0.04, 0.05, ExperimentState.UNDECIDED, numerics="statistical",
                        beside={"scale-lr": "linear"}),
-            Experiment("log-every", "50", State.REFUSED, reason="nothing asked for it"),
-            Experiment("persistent-workers", "True", State.NOT_TRIED, reason="the time for experiments was up"),
-            Experiment("precision", "bf16", State.NOT_TRIED, reason="the time for experiments was up"),
+            Experiment("log-every", "50", ExperimentState.REFUSED, reason="nothing asked for it"),
+            Experiment("persistent-workers", "True", ExperimentState.NOT_TRIED,
+                       reason="the time for experiments was up"),
+            Experiment("precision", "bf16", ExperimentState.NOT_TRIED, reason="the time for experiments was up"),
         ),
         48.2,
         "the time for experiments was up",
@@ -210,10 +213,12 @@ def healthy_experiments() -> Experiments:
     knobs = ("num-workers", "prefetch-factor", "precision", "compile", "fused-optimizer", "tf32", "channels-last",
              "sdpa", "keep-memory", "pin-memory", "worker-threads")  # fmt: skip
     tried = [
-        experiment(knob, "on", 0.004 * number - 0.02, 0.009, State.NO_GAIN, numerics="bitwise")
+        experiment(knob, "on", 0.004 * number - 0.02, 0.009, ExperimentState.NO_GAIN, numerics="bitwise")
         for number, knob in enumerate(knobs)
     ]
-    bound = Experiment(FREE_INPUT, "replayed", State.NO_GAIN, 0.008, Interval(0.001, 0.015), blocks=8)
+    bound = Experiment(
+        FREE_INPUT, "replayed", ExperimentState.NO_GAIN, 0.008, Interval(0.001, 0.015), blocks=8
+    )
     return Experiments((bound, *tried), 31.0, "all are decided")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.facts.timeline import Worker
+from hotlap.facts.timeline import WorkerFacts
 from hotlap.report import charts
 from hotlap.report.locale import Phrases
 
@@ -32,7 +32,7 @@ def test_a_workers_life_adds_up_to_one(views):
 
 
 def test_the_training_thread_is_no_worker(timeline_of, view_of):
-    in_main = (Worker(0, -1, 10, 100, 2.0, 1.5, 0.5, 7.5),)
+    in_main = (WorkerFacts(0, -1, 10, 100, 2.0, 1.5, 0.5, 7.5),)
     assert charts.workers(view_of(timeline_of({"data": 1.0}, workers=in_main)), EN) is None
 
 

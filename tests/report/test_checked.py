@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from hotlap.facts.baseline import Baseline, Machine
+from hotlap.facts.baseline import Baseline, MachineIdentity
 from hotlap.facts.trial import Figures
 from hotlap.judge.gain import check
 from hotlap.report.checked import checked_view, saved_lines, saved_view
@@ -17,7 +17,7 @@ from hotlap.report.renderers.terminal import draw
 FIGURES = Figures(1000.0, "samples", 8.0, 2.0, 8.0, 512 << 20, 0.75, 0.0, 1.0, 0.0, 60)
 BEFORE = Baseline(
     "python train.py",
-    Machine("AMD EPYC 7B13", 2, "x86_64"),
+    MachineIdentity("AMD EPYC 7B13", 2, "x86_64"),
     "2026-11-02",
     (990.0, 1000.0, 1010.0),
     (10.0, 10.1, 9.9),

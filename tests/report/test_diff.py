@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
 from hotlap.facts.host import Gpu
-from hotlap.facts.timeline import Dataset, Gauge, Loader, Optimizer, Runtime
+from hotlap.facts.timeline import DatasetFacts, Gauge, LoaderFacts, OptimizerFacts, Runtime
 from hotlap.report import diff as diff_sheet
 from hotlap.report.advice import COMMANDS
 from hotlap.report.diff import diff_view
@@ -88,8 +88,8 @@ def test_nothing_found_and_nothing_different_is_said(timeline_of, view_of):
 
 
 def test_what_else_differs_is_listed_and_what_always_differs_is_not(timeline_of, view_of):
-    loader = Loader(Dataset("Windows", 100), 32, 0, None, False, False)
-    seen = timeline_of(SLOW, loaders=(loader,), optimizers=(Optimizer("Adam", 4, 10),), pid=1)
+    loader = LoaderFacts(DatasetFacts("Windows", 100), 32, 0, None, False, False)
+    seen = timeline_of(SLOW, loaders=(loader,), optimizers=(OptimizerFacts("Adam", 4, 10),), pid=1)
     changed = dataclasses.replace(
         seen,
         loaders=(dataclasses.replace(loader, num_workers=2),),

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from hotlap.cli import build_parser
 from hotlap.facts import codec
 from hotlap.facts.diagnosis import Basis, Cause, Diagnosis, Finding, Fix, Interval, Severity
-from hotlap.facts.experiment import FREE_INPUT, Experiment, Experiments, State
+from hotlap.facts.experiment import FREE_INPUT, Experiment, Experiments, ExperimentState
 from hotlap.plan.catalogue import all_knobs, from_words
 from hotlap.report import advice, charts, experiments, words
 from hotlap.report.locale import Phrases, texts
@@ -26,7 +26,7 @@ MIX = {"data": 4.0, "forward": 12.0, "backward": 20.0}
 PREDICTED = re.compile("predict|expected|guides say|预计|预测", re.IGNORECASE)
 
 
-def one(state: State, gain: float | None = None, knob: str = "precision", **more) -> Experiment:
+def one(state: ExperimentState, gain: float | None = None, knob: str = "precision", **more) -> Experiment:
     interval = None if gain is None else Interval(gain - 0.01, gain + 0.01)
     return Experiment(knob, "bf16", state, gain, interval, **{"numerics": "rounding", **more})
 
@@ -83,15 +83,19 @@ def test_faster_ones_come_first_and_the_largest_gain_first(views):
 
 
 def test_equal_gains_are_ordered_by_the_lower_bound(view):
-    wide = replace(one(State.FASTER, 0.2, "compile"), interval=Interval(0.05, 0.35))
-    narrow = one(State.FASTER, 0.2)
+    wide = replace(one(ExperimentState.FASTER, 0.2, "compile"), interval=Interval(0.05, 0.35))
+    narrow = one(ExperimentState.FASTER, 0.2)
     assert [row["knob"] for row in view(wide, narrow)["experiments"]] == ["precision", "compile"]
 
 
 def test_what_was_measured_can_be_applied_as_it_stands(view):
-    beside = one(State.FASTER, 0.3, "num-workers", beside={"persistent-workers": True, "prefetch-factor": 4})
+    beside = one(
+        ExperimentState.FASTER, 0.3, "num-workers", beside={"persistent-workers": True, "prefetch-factor": 4}
+    )
     made = view(
-        replace(beside, setting="2"), one(State.REFUSED, reason="no"), one(State.FASTER, 2.0, FREE_INPUT)
+        replace(beside, setting="2"),
+        one(ExperimentState.REFUSED, reason="no"),
+        one(ExperimentState.FASTER, 2.0, FREE_INPUT),
     )
     commands = {row["knob"]: row["apply"] for row in made["experiments"]}
     assert commands["precision"] is None and commands[FREE_INPUT] is None
@@ -118,9 +122,9 @@ def test_the_table_says_gain_interval_result_numbers_and_command(views):
 
 
 def test_a_few_without_a_gain_have_rows_and_many_are_one_line(view):
-    few = view(*(one(State.NO_GAIN, 0.01, f"knob-{number}") for number in range(3)))
+    few = view(*(one(ExperimentState.NO_GAIN, 0.01, f"knob-{number}") for number in range(3)))
     assert len(sections(few)["tried"].table.rows) == 3
-    many = view(*(one(State.NO_GAIN, 0.01, f"knob-{number}") for number in range(4)))
+    many = view(*(one(ExperimentState.NO_GAIN, 0.01, f"knob-{number}") for number in range(4)))
     section = sections(many)["tried"]
     assert section.table is None
     assert section.notes[0].startswith("No gain (less than 3 %): knob-0=bf16 (+1 %), knob-1=bf16 (+1 %), ")
@@ -134,7 +138,7 @@ def test_a_few_without_a_gain_have_rows_and_many_are_one_line(view):
     ],
 )
 def test_free_input_is_a_bound_and_no_change(view, gain, said):
-    made = view(one(State.NO_GAIN, 0.001), one(State.FASTER, gain, FREE_INPUT))
+    made = view(one(ExperimentState.NO_GAIN, 0.001), one(ExperimentState.FASTER, gain, FREE_INPUT))
     section = sections(made)["tried"]
     assert said in " ".join(section.notes)
     assert [row[0] for row in section.table.rows] == ["precision=bf16"]
@@ -144,28 +148,28 @@ def test_free_input_is_a_bound_and_no_change(view, gain, said):
 
 
 def test_building_is_said_with_the_steps_that_pay_it_back(view):
-    made = view(one(State.FASTER, 1.0, "compile", build_s=9.0))
+    made = view(one(ExperimentState.FASTER, 1.0, "compile", build_s=9.0))
     assert made["experiments"][0]["break_even_steps"] == pytest.approx(9000 / 18, rel=0.02)
     assert re.search(r"compile=bf16: building took 9.00 s; paid back after \d\d\d steps\.",
                      " ".join(sections(made)["tried"].notes))  # fmt: skip
-    slower = view(one(State.NO_GAIN, -0.2, "compile", build_s=9.0))
+    slower = view(one(ExperimentState.NO_GAIN, -0.2, "compile", build_s=9.0))
     assert slower["experiments"][0]["break_even_steps"] is None
 
 
 @pytest.mark.parametrize(
     ("tried", "said"),
     [
-        ([one(State.NO_GAIN, 0.0)] * 11, "Healthy: 11 changes were tried on this job; none brings 3 %."),
-        ([one(State.NO_GAIN, 0.0), one(State.UNDECIDED, 0.04)],
+        ([one(ExperimentState.NO_GAIN, 0.0)] * 11, "Healthy: 11 changes were tried on this job; none brings 3 %."),
+        ([one(ExperimentState.NO_GAIN, 0.0), one(ExperimentState.UNDECIDED, 0.04)],
          "Healthy: 2 changes were tried on this job; none was shown to bring 3 %, and 1 remains undecided."),
-        ([one(State.NO_GAIN, 0.0), one(State.UNDECIDED, 0.42, blocks=1)],
+        ([one(ExperimentState.NO_GAIN, 0.0), one(ExperimentState.UNDECIDED, 0.42, blocks=1)],
          "Healthy: 2 changes were tried on this job; none was shown to bring 3 %, and 1 remains undecided."),
-        ([one(State.UNDECIDED, 0.42, blocks=8), one(State.NO_GAIN, 0.0)],
+        ([one(ExperimentState.UNDECIDED, 0.42, blocks=8), one(ExperimentState.NO_GAIN, 0.0)],
          "2 changes were tried on this job, and none was shown to bring 3 %. "
          "Not decided: precision=bf16, measured +42 % (41 to 43)."),
-        ([one(State.FASTER, 0.38), one(State.NO_GAIN, 0.0)],
+        ([one(ExperimentState.FASTER, 0.38), one(ExperimentState.NO_GAIN, 0.0)],
          "No cause was found, but of 2 changes tried on this job precision=bf16 is faster: +38 %."),
-        ([one(State.NOT_TRIED, reason="the time for experiments was up")], EN("verdict.healthy")),
+        ([one(ExperimentState.NOT_TRIED, reason="the time for experiments was up")], EN("verdict.healthy")),
     ],
 )  # fmt: skip
 def test_healthy_is_a_measured_result(view, tried, said):
@@ -173,10 +177,10 @@ def test_healthy_is_a_measured_result(view, tried, said):
 
 
 def test_a_healthy_job_with_a_faster_change_is_not_told_to_stay(view):
-    assert words.next_step(view(one(State.FASTER, 0.38)), EN) == EN("next.faster")
-    assert words.next_step(view(one(State.NO_GAIN, 0.0)), EN) == EN("next.healthy")
-    assert words.next_step(view(one(State.UNDECIDED, 0.42, blocks=8)), EN) == EN("next.untried")
-    commands = [each.line for each in advice.next_commands(view(one(State.FASTER, 0.38)))]
+    assert words.next_step(view(one(ExperimentState.FASTER, 0.38)), EN) == EN("next.faster")
+    assert words.next_step(view(one(ExperimentState.NO_GAIN, 0.0)), EN) == EN("next.healthy")
+    assert words.next_step(view(one(ExperimentState.UNDECIDED, 0.42, blocks=8)), EN) == EN("next.untried")
+    commands = [each.line for each in advice.next_commands(view(one(ExperimentState.FASTER, 0.38)))]
     assert commands[0] == "hotlap run --set precision=bf16 train.py --epochs 3"
 
 
@@ -205,8 +209,8 @@ def test_a_hypothesis_without_an_experiment_is_listed_with_its_cause(
 
 def test_without_a_measured_change_no_job_is_called_healthy(view):
     made = view(
-        one(State.NOT_TRIED, reason="the time for experiments was up"),
-        one(State.FASTER, 0.2, knob=FREE_INPUT),
+        one(ExperimentState.NOT_TRIED, reason="the time for experiments was up"),
+        one(ExperimentState.FASTER, 0.2, knob=FREE_INPUT),
         diagnosis=Diagnosis(
             untested=(
                 Finding(Cause.PRECISION_UNUSED, Severity.WARNING, 0.3, fixes=(Fix("precision", "bf16"),)),
@@ -226,7 +230,7 @@ def test_without_a_measured_change_no_job_is_called_healthy(view):
 
 
 def test_a_refused_change_that_was_measured_is_not_shown_as_tried(view):
-    made = view(one(State.REFUSED, 0.5, reason="the job ended while it was tried"))
+    made = view(one(ExperimentState.REFUSED, 0.5, reason="the job ended while it was tried"))
     assert "tried" not in sections(made)
     assert sections(made)["not_tried"].table.rows == (("precision=bf16", "the job ended while it was tried"),)
 
@@ -288,10 +292,11 @@ def test_only_a_search_speaks_of_predictions(lang):
 def test_long_commands_and_settings_fit_a_terminal_and_can_be_copied(timeline_of, view_of, lang):
     beside = {"scale-lr": "linear", "batch-size": 4096}
     long = replace(
-        one(State.FASTER, 12.34, "loader", beside=beside), setting="a_factory_with_a_name:build_it"
+        one(ExperimentState.FASTER, 12.34, "loader", beside=beside), setting="a_factory_with_a_name:build_it"
     )
     made = view_of(
-        timeline_of(MIX), experiments=Experiments((long, one(State.NOT_TRIED, reason="why " * 60)), 9.0)
+        timeline_of(MIX),
+        experiments=Experiments((long, one(ExperimentState.NOT_TRIED, reason="why " * 60)), 9.0),
     )
     text = Terminal().render(made, lang)
     assert max(cell_len(line) for line in text.splitlines()) <= 100
@@ -314,7 +319,9 @@ def test_stored_experiments_are_read_as_they_were_written(tmp_path, timeline_of,
 
     assert _stored_experiments(tmp_path) is None
     made = Experiments(
-        (one(State.FASTER, 0.3, beside={"scale-lr": "linear"}, build_s=2.0),), 3.0, "all are decided"
+        (one(ExperimentState.FASTER, 0.3, beside={"scale-lr": "linear"}, build_s=2.0),),
+        3.0,
+        "all are decided",
     )
     codec.write_json(tmp_path / EXPERIMENTS, made)
     read = _stored_experiments(tmp_path)

@@ -8,19 +8,19 @@ import pytest
 
 from hotlap.facts.host import Gpu, Storage
 from hotlap.facts.timeline import (
-    Dataset,
+    DatasetFacts,
     DeviceTime,
     Gauge,
     HotLine,
-    Loader,
+    LoaderFacts,
     Pauses,
-    Place,
     ProbeCost,
+    SourceLine,
     Stage,
     SyncPoint,
-    Worker,
+    WorkerFacts,
 )
-from hotlap.report.document import Kind
+from hotlap.report.document import ColumnKind
 from hotlap.report.locale import Phrases
 from hotlap.report.sections import build
 from hotlap.report.sections.machine import host
@@ -50,7 +50,7 @@ def test_every_row_has_a_cell_per_column_and_numbers_only_in_bars(views):
             for row in section.table.rows if section.table else ():
                 assert len(row) == len(section.table.columns)
                 for cell, column in zip(row, section.table.columns, strict=True):
-                    assert isinstance(cell, float if column.kind is Kind.BAR else str)
+                    assert isinstance(cell, float if column.kind is ColumnKind.BAR else str)
 
 
 def test_the_small_print_tells_of_thinned_steps_and_accumulation(timeline_of, view_of):
@@ -77,20 +77,20 @@ def test_garbage_collections_are_told_without_any_cadence(timeline_of, view_of):
     ],
 )
 def test_a_loader_in_words(timeline_of, view_of, changes, said):
-    loader = Loader(Dataset("Set", None), None, 2, 2, False, False)
+    loader = LoaderFacts(DatasetFacts("Set", None), None, 2, 2, False, False)
     view = view_of(timeline_of({"data": 1.0}, loaders=(dataclasses.replace(loader, **changes),)))
     sentence = sections(view)["loaders"].sentences[0]
     assert said in sentence and "not measured" not in sentence
 
 
 def test_items_prepared_on_the_training_thread_have_no_hand_over(timeline_of, view_of):
-    view = view_of(timeline_of({"data": 1.0}, workers=(Worker(0, -1, 10, 100, 2.0, 1.5, 0.5, 7.5),)))
+    view = view_of(timeline_of({"data": 1.0}, workers=(WorkerFacts(0, -1, 10, 100, 2.0, 1.5, 0.5, 7.5),)))
     row = sections(view)["workers"].table.rows[0]
     assert row[0] == "main" and row[-2:] == ("-", "-")
 
 
 def test_a_worker_that_prepared_nothing_was_not_measured(timeline_of, view_of):
-    view = view_of(timeline_of({"data": 1.0}, workers=(Worker(0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0),)))
+    view = view_of(timeline_of({"data": 1.0}, workers=(WorkerFacts(0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0),)))
     assert sections(view)["workers"].table.rows[0][2] == "not measured"
 
 
@@ -164,7 +164,9 @@ def test_an_occasional_stage_without_a_cadence_came_once(views):
 
 
 def hot(callee: str, inner: str = "", stage: Stage = Stage.FORWARD, code: str = "x = f(y)") -> HotLine:
-    return HotLine(Place("/home/ada/printer/a.py", 7, "main", code), callee, stage, 0.5, 10, "main", inner)
+    return HotLine(
+        SourceLine("/home/ada/printer/a.py", 7, "main", code), callee, stage, 0.5, 10, "main", inner
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,23 +196,23 @@ def test_a_line_that_holds_a_whole_loop_says_where_it_led(timeline_of, view_of):
 
 
 def test_synchronisations_that_take_no_time_are_no_news(timeline_of, view_of):
-    place = Place("/home/ada/printer/a.py", 7)
+    place = SourceLine("/home/ada/printer/a.py", 7)
     cheap, dear = (SyncPoint(place, ".item()", 100, seconds) for seconds in (1e-5, 0.1))
     assert "syncs" not in sections(view_of(timeline_of({"forward": 5.0}, syncs=(cheap,))))
     assert len(sections(view_of(timeline_of({"forward": 5.0}, syncs=(cheap, dear))))["syncs"].table.rows) == 1
 
 
 def test_items_of_the_training_thread_are_explained_as_such(timeline_of, view_of):
-    main = Worker(0, -1, 10, 100, 2.0, 1.5, 0.5, 0.0)
+    main = WorkerFacts(0, -1, 10, 100, 2.0, 1.5, 0.5, 0.0)
     alone = sections(view_of(timeline_of({"data": 1.0}, workers=(main,))))["workers"]
     beside = sections(
-        view_of(timeline_of({"data": 1.0}, workers=(main, Worker(1, 0, 1, 1, 1.0, 1.0, 0.0, 0.0))))
+        view_of(timeline_of({"data": 1.0}, workers=(main, WorkerFacts(1, 0, 1, 1, 1.0, 1.0, 0.0, 0.0))))
     )
     assert "training thread" in alone.notes[0] and "bottleneck" in beside["workers"].notes[0]
 
 
 def test_several_loaders_have_the_numbers_that_their_workers_name(timeline_of, view_of):
-    one = Loader(Dataset("Windows", 10), 2, 0, None, False, False, epochs=1)
+    one = LoaderFacts(DatasetFacts("Windows", 10), 2, 0, None, False, False, epochs=1)
     sentences = sections(view_of(timeline_of({"data": 1.0}, loaders=(one, one))))["loaders"].sentences
     assert [each[:18] for each in sentences] == ["loader 0: Windows,", "loader 1: Windows,"]
     assert "1 epoch seen" in sentences[0]

@@ -16,7 +16,7 @@ from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Status, Trial
-from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
+from hotlap.facts.verdict import Gain, Guarded, KnobVerdict, Ruling, Sameness, Tuning
 from hotlap.report.renderers.html import Html
 from hotlap.report.renderers.json import Json
 from hotlap.report.renderers.markdown import Markdown
@@ -32,7 +32,7 @@ SAME = Guarded(
     24,
     1,
 )
-CACHED = Verdict(
+CACHED = KnobVerdict(
     "cache-dataset",
     "memory",
     Ruling.KEEP,
@@ -40,7 +40,7 @@ CACHED = Verdict(
     (3.0, 7.0),
     SAME,
 )
-COMPILED = Verdict(
+COMPILED = KnobVerdict(
     "compile",
     "default",
     Ruling.KEEP,
@@ -49,7 +49,7 @@ COMPILED = Verdict(
     SAME,
     break_even_steps=1250,
 )
-DROPPED = Verdict(
+DROPPED = KnobVerdict(
     "num-workers",
     2,
     Ruling.DROP,
@@ -57,7 +57,7 @@ DROPPED = Verdict(
     (2.0, 4.0),
     reason="it is slower",
 )
-WRONG = Verdict(
+WRONG = KnobVerdict(
     "precision",
     "bf16",
     Ruling.DROP,
@@ -147,7 +147,7 @@ def test_a_gain_that_experiments_have_measured_is_marked(searched, lang, phrase)
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_what_is_not_allowed_shows_its_gain_and_the_option(searched, lang):
-    barred = Verdict(
+    barred = KnobVerdict(
         "debug-mode-off",
         True,
         Ruling.DROP,

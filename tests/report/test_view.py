@@ -11,7 +11,7 @@ from hotlap.errors import FactError
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
-from hotlap.facts.timeline import Place
+from hotlap.facts.timeline import SourceLine
 from hotlap.report.view import profile_view
 
 NAMES = ("data-bound", "healthy", "multi-rank", "nothing-measured")
@@ -83,7 +83,7 @@ def test_one_process_has_no_slowest_rank(views):
 
 def test_findings_carry_the_source_around_their_line(tmp_path, timeline_of, view_of):
     (tmp_path / "dataset.py").write_text("".join(f"line {number}\n" for number in range(1, 21)))
-    place = Place(str(tmp_path / "dataset.py"), 10, "get", "line 10")
+    place = SourceLine(str(tmp_path / "dataset.py"), 10, "get", "line 10")
     finding = Finding(Cause.ITEM_CPU_BOUND, Severity.WARNING, 0.5, {}, place)
     where = view_of(timeline_of({"data": 1.0}), diagnosis=Diagnosis((finding,)), cwd=tmp_path)["findings"][0][
         "where"

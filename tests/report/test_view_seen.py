@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from hotlap.facts.host import Gpu
-from hotlap.facts.timeline import Gauge, HotLine, Place, Stage, SyncPoint, Worker
+from hotlap.facts.timeline import Gauge, HotLine, SourceLine, Stage, SyncPoint, WorkerFacts
 
 GIB = 2**30
 
@@ -50,7 +50,7 @@ def test_cpu_means_and_cores(timeline_of, view_of):
 
 
 def test_workers_per_item_and_per_batch(timeline_of, view_of):
-    seen = (Worker(0, 0, 10, 100, 2.0, 1.5, 0.5, 7.5), Worker(0, 1, 0, 0, 0.0, 0.0, 0.0, 0.0))
+    seen = (WorkerFacts(0, 0, 10, 100, 2.0, 1.5, 0.5, 7.5), WorkerFacts(0, 1, 0, 0, 0.0, 0.0, 0.0, 0.0))
     busy, idle = view_of(timeline_of({"data": 1.0}, workers=seen))["workers"]
     assert (busy["fetch_ms_per_item"], busy["cpu_share"], busy["busy"]) == (20, 0.75, 0.25)
     assert (busy["collate_ms_per_batch"], busy["wait_ms_per_batch"]) == (50, 750)
@@ -68,14 +68,14 @@ def test_workers_per_item_and_per_batch(timeline_of, view_of):
     ],
 )
 def test_a_hot_line_says_what_its_share_is_of(timeline_of, view_of, role, stage, worker, of):
-    line = HotLine(Place("a.py", 1), "f", stage, 0.5, 10, role)
-    workers = (Worker(0, worker, 1, 1, 1.0, 1.0, 0.0, 0.0),)
+    line = HotLine(SourceLine("a.py", 1), "f", stage, 0.5, 10, role)
+    workers = (WorkerFacts(0, worker, 1, 1, 1.0, 1.0, 0.0, 0.0),)
     assert view_of(timeline_of({"data": 1.0}, lines=(line,), workers=workers))["lines"][0]["of"] == of
 
 
 def test_lines_are_ranked_by_the_part_of_a_step_behind_them(timeline_of, view_of):
     def line(number, stage, share, role="main"):
-        return HotLine(Place("a.py", number), "f", stage, share, 10, role)
+        return HotLine(SourceLine("a.py", number), "f", stage, share, 10, role)
 
     seen = (
         line(1, Stage.BACKWARD, 1.0),
@@ -83,19 +83,19 @@ def test_lines_are_ranked_by_the_part_of_a_step_behind_them(timeline_of, view_of
         line(3, Stage.DATA, 0.2, "worker"),
         line(4, Stage.DATA, 0.7, "worker"),
     )
-    workers = (Worker(0, 0, 1, 1, 1.0, 1.0, 0.0, 0.0),)
+    workers = (WorkerFacts(0, 0, 1, 1, 1.0, 1.0, 0.0, 0.0),)
     view = view_of(timeline_of({"data": 8.0, "backward": 2.0}, lines=seen, workers=workers))
     assert [each["place"]["line"] for each in view["lines"]] == [4, 1, 3, 2]
 
 
 def test_without_a_steady_step_lines_are_ranked_by_samples(timeline_of, view_of):
-    seen = tuple(HotLine(Place("a.py", line), "f", Stage.DATA, 0.1, line) for line in range(50))
+    seen = tuple(HotLine(SourceLine("a.py", line), "f", Stage.DATA, 0.1, line) for line in range(50))
     view = view_of(timeline_of({"data": 1.0}, 3, steady_from=3, lines=seen))
     assert [line["samples"] for line in view["lines"]] == list(range(49, 19, -1))
 
 
 def test_the_longest_synchronisation_comes_first(timeline_of, view_of):
-    seen = tuple(SyncPoint(Place("a.py", line), ".item()", 4, float(line)) for line in range(50))
+    seen = tuple(SyncPoint(SourceLine("a.py", line), ".item()", 4, float(line)) for line in range(50))
     syncs = view_of(timeline_of({"data": 1.0}, syncs=seen))["syncs"]
     assert [sync["seconds"] for sync in syncs] == [float(line) for line in range(49, 29, -1)]
     assert syncs[0]["ms_each"] == 49_000 / 4

@@ -23,7 +23,7 @@ from hotlap.ports.knob import Numerics
 from hotlap.probe.values import values_of
 from hotlap.report.locale import LANGUAGES, Phrases, fields, texts
 from hotlap.rewriting.hook import all_rewrites, spotted
-from hotlap.source.files import Source, compiled, edited
+from hotlap.source.files import SourceFile, compiled, edited
 from hotlap.source.values import merged
 
 FOLDER = Path(__file__).parent / "examples"
@@ -104,7 +104,7 @@ def look(pattern, text, tmp_path):
     code, _, call = text.strip("\n").rpartition("\n>>> ")
     path = tmp_path / "example.py"
     path.write_text(f"{PREAMBLE}{code}\n")
-    source = Source.read(path)
+    source = SourceFile.read(path)
     value, seen = run(compiled(source.text, [], str(path)), call, str(path))
     unit = all_rewrites()[pattern]
     sites = [site for function in source.functions for site in spotted(function, seen, unit)]

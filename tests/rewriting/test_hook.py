@@ -11,7 +11,7 @@ import pytest
 from hotlap.facts.rewrite import Rewriting
 from hotlap.launch.environment import child_environment
 from hotlap.rewriting.hook import spotted
-from hotlap.source.files import Source
+from hotlap.source.files import SourceFile
 
 FACTS = '''
 import inspect, json, marshal, os, pickle, sys, traceback
@@ -87,7 +87,7 @@ SEEN = {"samples": "torch.Tensor float32 ? cpu"}
 
 
 def entry(path, function, folder):
-    source = Source.read(path)
+    source = SourceFile.read(path)
     found = next(each for each in source.functions if each.qualname == function)
     (site,) = spotted(found, SEEN)
     file = os.path.relpath(path, folder)

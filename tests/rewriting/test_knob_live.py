@@ -12,7 +12,7 @@ from hotlap.facts.rewrite import Rewriting
 from hotlap.ports.knob import CannotActError
 from hotlap.rewriting import knob
 from hotlap.rewriting.hook import spotted
-from hotlap.source.files import Source
+from hotlap.source.files import SourceFile
 
 CODE = """
 def total(samples):
@@ -62,7 +62,7 @@ def module(tmp_path):
 
 
 def rewriting(module, name, seen):
-    source = Source.read(Path(module.__file__))
+    source = SourceFile.read(Path(module.__file__))
     function = next(each for each in source.functions if each.qualname == name)
     (site,) = spotted(function, seen)
     return Rewriting(

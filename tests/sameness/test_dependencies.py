@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from hotlap.sameness.dependencies import Dependencies
-from hotlap.sameness.parts import Reading
+from hotlap.sameness.parts import ReadValue
 
 SCALE = 1.0
 TABLE = {"gain": [1.0, 2.0]}
@@ -260,7 +260,7 @@ def test_memory_that_an_item_shares_is_found() -> None:
 
 def test_what_can_no_longer_be_read_has_changed() -> None:
     held = [io.BytesIO(b"rows")]
-    part = Reading("the file", lambda: held[0].getvalue())
+    part = ReadValue("the file", lambda: held[0].getvalue())
     assert part.changed() == ""
     held[0].close()
     assert part.changed() == "the file"

@@ -11,7 +11,7 @@ from torch import nn
 
 from hotlap.ports.target import Trainer
 from hotlap.probe import boundary
-from hotlap.seams.compute_ladder import Ladder, LateFlags
+from hotlap.seams.compute_ladder import ComputeFallbacks, LateFlags
 
 PLANTED = 4  # the call at which the fault comes
 
@@ -246,5 +246,5 @@ def test_a_frameworks_own_scaler_gets_its_gradients(fit_compute, plan):
 
 
 def test_it_watches_only_where_numbers_may_change(fit_compute):
-    assert not Ladder.is_wanted(fit_compute(set_to_none=True, grad_checkpointing=True))
-    assert Ladder.is_wanted(fit_compute(compile="default"))
+    assert not ComputeFallbacks.is_wanted(fit_compute(set_to_none=True, grad_checkpointing=True))
+    assert ComputeFallbacks.is_wanted(fit_compute(compile="default"))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from hotlap.data.loader_iter import Running
+from hotlap.data.loader_iter import LoaderTuning
 from hotlap.data.tuning import PROCESSES, Setting, Tuner, chosen_by_user
 from hotlap.plan.catalogue import some_knobs
 from hotlap.seams import loader as seam
@@ -55,7 +55,7 @@ class Broken(Rows):
 def taken(dataset: Rows) -> list[Any]:
     loader = DataLoader(dataset, batch_size=4)
     if "_get_iterator" in vars(loader):  # it would measure first whether workers pay
-        running: Running = loader._get_iterator.args[1]  # type: ignore[attr-defined]
+        running: LoaderTuning = loader._get_iterator.args[1]  # type: ignore[attr-defined]
         running.tuner = Tuner(chosen_by_user(Setting(PROCESSES, 1, 2), running.limits, running.story))
     batches, found = iter(loader), list[Any]()
     while True:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from hotlap.facts.plan import Plan
-from hotlap.facts.timeline import Dataset, Loader, Optimizer
+from hotlap.facts.timeline import DatasetFacts, LoaderFacts, OptimizerFacts
 from hotlap.plan.catalogue import all_knobs, checked
 from hotlap.ports.knob import Numerics
 from hotlap.search.candidates import (
@@ -27,9 +27,9 @@ WORKERS, CACHE = Candidate("num-workers", 2, 0.3), Candidate("cache-dataset", "m
 
 def job(batch=32, length=1000, kind="SGD"):
     """As much of a timeline as proposals read."""
-    dataset = Dataset("Rows", length)
-    loader = Loader(dataset, batch, 0, None, persistent_workers=False, pin_memory=False, batches=10)
-    return SimpleNamespace(loaders=(loader,), optimizers=(Optimizer(kind, 4, 100),))
+    dataset = DatasetFacts("Rows", length)
+    loader = LoaderFacts(dataset, batch, 0, None, persistent_workers=False, pin_memory=False, batches=10)
+    return SimpleNamespace(loaders=(loader,), optimizers=(OptimizerFacts(kind, 4, 100),))
 
 
 @pytest.fixture

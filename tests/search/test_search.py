@@ -13,11 +13,11 @@ import pytest
 from hotlap.errors import FactError
 from hotlap.experiments.analysis import Change
 from hotlap.facts.diagnosis import Interval
-from hotlap.facts.experiment import FREE_INPUT, Experiment, Experiments, State
+from hotlap.facts.experiment import FREE_INPUT, Experiment, Experiments, ExperimentState
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Rate, Status, Trial, steadiest
-from hotlap.facts.verdict import Gain, Ruling, Sameness, Verdict, Witness
+from hotlap.facts.verdict import Gain, KnobVerdict, Ruling, Sameness, Witness
 from hotlap.measure.ledger import Ledger, Ruled
 from hotlap.measure.runner import AS_LONG
 from hotlap.plan.catalogue import all_knobs
@@ -26,8 +26,9 @@ from hotlap.plan.record import Fitted, Record
 from hotlap.ports.knob import UNCHANGED, Numerics
 from hotlap.search import passes
 from hotlap.search import passes as untested
-from hotlap.search.candidates import NO_TIME, Budget, Candidate, Said, Wish
+from hotlap.search.candidates import NO_TIME, Candidate, Said, SearchBudget, Wish
 from hotlap.search.guard_runs import GuardRuns
+from hotlap.search.run import run as run_search
 from hotlap.search.search import Search
 
 KNOBS = all_knobs()
@@ -153,13 +154,15 @@ class FakeBench:
         world, setting = self.world, str(change.setting).lower() if change.setting is True else change.setting
         named = (change.knob, str(setting))
         if change.knob in world.late:
-            return Experiment(*named, State.NOT_TRIED, reason="the time for experiments was up")
+            return Experiment(*named, ExperimentState.NOT_TRIED, reason="the time for experiments was up")
         if change.knob in world.refuses:
-            return Experiment(*named, State.REFUSED, reason=world.refuses[change.knob])
+            return Experiment(*named, ExperimentState.REFUSED, reason=world.refuses[change.knob])
         if change.knob not in world.switches:
             return None
         if change.knob in world.loose:
-            return Experiment(*named, State.UNDECIDED, 0.01, Interval(-0.12, 0.2), "bitwise", blocks=8)
+            return Experiment(
+                *named, ExperimentState.UNDECIDED, 0.01, Interval(-0.12, 0.2), "bitwise", blocks=8
+            )
         speeds = world.in_process or world.speed
         gain = speeds({**plan.settings, **change.settings}) / speeds(plan.settings) - 1
         return shown(*named, gain, world.numerics.get(change.knob, KNOBS[change.knob].numerics.value))
@@ -174,7 +177,7 @@ class FakeBench:
 
 
 def shown(knob, setting, gain, numerics=""):
-    state = State.FASTER if gain >= 0.03 else State.NO_GAIN
+    state = ExperimentState.FASTER if gain >= 0.03 else ExperimentState.NO_GAIN
     return Experiment(knob, setting, state, gain, Interval(gain - 0.02, gain + 0.02), numerics, blocks=4)
 
 
@@ -211,8 +214,10 @@ def searched(tmp_path, monkeypatch):
         tell = Said(lambda _: None, lambda _: None, said.append)
         wish = wish or Wish("speed", frozenset(Numerics))
         host = SimpleNamespace(named="a host")
-        search = Search(bench, Ledger(tmp_path, job), host, KNOBS, wish, budget or Budget(seconds=600), tell)
-        tuning = search.run()
+        search = Search(
+            bench, Ledger(tmp_path, job), host, KNOBS, wish, budget or SearchBudget(seconds=600), tell
+        )
+        tuning = run_search(search)
         return tuning, read_plan(tmp_path / "plan.yaml", KNOBS)
 
     run.said = said
@@ -270,7 +275,7 @@ def test_what_a_setting_brings_does_not_stand_for_it(searched):
 
 def test_a_search_goes_on_where_the_last_one_ended(searched):
     world = World({"cache-dataset": 2.0})
-    searched(world, [CACHE, WORKERS], budget=Budget(trials=3))
+    searched(world, [CACHE, WORKERS], budget=SearchBudget(trials=3))
     before = len(world.made)
     tuning, written = searched(world, [CACHE, WORKERS])
     assert "1 verdicts are known" in "".join(searched.said)
@@ -284,11 +289,11 @@ def test_a_ledger_that_ends_with_settings_that_are_no_plan_is_refused(searched, 
     """A verdict on a knob that there is no more is left out."""
     ledger = Ledger(tmp_path, Job(("python", "train.py"), str(tmp_path), "train"))
     words = Wish("speed", frozenset(Numerics)).words
-    ledger.rule(Ruled(words, Verdict("cache-dataset", "memory", Ruling.KEEP), settings))
+    ledger.rule(Ruled(words, KnobVerdict("cache-dataset", "memory", Ruling.KEEP), settings))
     with pytest.raises(FactError, match="no plan"):
         searched(World(), [CACHE])
-    ledger.rule(Ruled(words, Verdict("cache-dataset", "memory", Ruling.KEEP), {}))
-    ledger.rule(Ruled(words, Verdict("no-such-knob", 1, Ruling.KEEP), {"no-such-knob": 1}))
+    ledger.rule(Ruled(words, KnobVerdict("cache-dataset", "memory", Ruling.KEEP), {}))
+    ledger.rule(Ruled(words, KnobVerdict("no-such-knob", 1, Ruling.KEEP), {"no-such-knob": 1}))
     tuning, _ = searched(World(), [WORKERS])
     assert "no-such-knob" not in [knob for knob, _ in rulings(tuning)]
 
@@ -297,7 +302,7 @@ def test_a_ledger_that_ends_with_settings_that_are_no_plan_is_refused(searched, 
 def test_the_guard_asks_more_seeds_until_they_decide_or_the_budget_ends(searched, seconds, seeds, ruling):
     """Other batches make as much of a difference as other seeds: of that three say nothing."""
     world = World({"bucketing": 1.5}, shuffles=("bucketing",))
-    budget = Budget(seconds=seconds)
+    budget = SearchBudget(seconds=seconds)
     tuning, _ = searched(world, [offer("bucketing", "rows")], budget=budget, seconds=10.0)
     assert rulings(tuning) == [("bucketing", ruling)]
     assert [kind for kind, _ in world.made].count("guard") == 2 * seeds
@@ -429,7 +434,7 @@ def test_stepping_back_does_not_bring_back_what_was_dropped_before(searched, tmp
     )
     kept = {"scale-lr": "sqrt", "batch-size": 64}
     for size, ruling in ((64, Ruling.KEEP), (128, Ruling.KEEP), (128, Ruling.DROP)):
-        verdict = Verdict(
+        verdict = KnobVerdict(
             "batch-size", size, ruling, Gain(0.5, Interval(0.4, 0.6)), beside={"scale-lr": "sqrt"}
         )
         ledger.rule(Ruled(wish.words, verdict, kept | {"batch-size": 64 if ruling is Ruling.DROP else size}))
@@ -445,7 +450,7 @@ def test_a_setting_without_a_verdict_goes_too(searched, tmp_path):
     """A kill between the lines of a group leaves one in the ledger's plan that nobody ruled on."""
     world = World(by_batch, astray=(64,))
     ledger = Ledger(tmp_path, Job(("python", "train.py"), str(tmp_path), "train"))
-    kept = Verdict("fused-optimizer", "fused", Ruling.KEEP, Gain(0.2, Interval(0.1, 0.3)))
+    kept = KnobVerdict("fused-optimizer", "fused", Ruling.KEEP, Gain(0.2, Interval(0.1, 0.3)))
     wish = Wish("speed", frozenset(Numerics))
     ledger.rule(Ruled(wish.words, kept, {"batch-size": 64, "fused-optimizer": "fused"}))
     tuning, written = searched(world, [])
@@ -481,7 +486,7 @@ def test_what_was_only_not_decided_for_want_of_time_is_left_to_a_search_that_goe
 def test_a_candidate_is_begun_only_where_all_that_follows_is_within_the_budget(searched, seconds, tried):
     """A round and the proof are six trials, of 10 s here. The first candidate is tried in any case."""
     world = World({"cache-dataset": 2.0, "compile": 1.3})
-    tuning, _ = searched(world, [CACHE, COMPILE], budget=Budget(seconds=seconds), seconds=10.0)
+    tuning, _ = searched(world, [CACHE, COMPILE], budget=SearchBudget(seconds=seconds), seconds=10.0)
     assert [each.reason != NO_TIME for each in tuning.verdicts] == [number < tried for number in range(2)]
     assert (tuning.ended == "all that could save 3 % was tried") is (tried == 2)
 
@@ -491,7 +496,7 @@ def test_another_round_leaves_room_for_the_guard(searched, monkeypatch, answer_s
     monkeypatch.setattr(GuardRuns, "answer_s", lambda *_, **__: answer_s)
     noise = random.Random(1)
     world = World(lambda _: noise.uniform(0.8, 1.2))
-    searched(world, [COMPILE], budget=Budget(seconds=20))
+    searched(world, [COMPILE], budget=SearchBudget(seconds=20))
     assert world.made.count(("trial", {"compile": "default"})) == rounds
 
 
@@ -499,7 +504,7 @@ def test_each_setting_alone_is_measured_with_what_the_proof_has_left(searched):
     """Six trials do not fit any more, which ends the search; one does, and the first setting ran alone in its duel."""
     world = World({"cache-dataset": 2.0, "compile": 1.3})
     least = offer("num-workers", 2, 0.1)
-    tuning, _ = searched(world, [CACHE, COMPILE, least], budget=Budget(trials=11))
+    tuning, _ = searched(world, [CACHE, COMPILE, least], budget=SearchBudget(trials=11))
     assert "num-workers=2 needs about 6 trials" in tuning.ended
     assert set(tuning.alone) == {"cache-dataset", "compile"}
 
@@ -646,7 +651,7 @@ def test_a_second_try_survives_the_end_of_a_search(searched):
         lambda settings: 1.56 if len(settings) == 2 else alone[next(iter(settings))] if settings else 1.0
     )
     offers = [offer("batch-size", 64, 0.9), offer("precision", "bf16-mixed", 0.5)]
-    first, _ = searched(world, offers, budget=Budget(trials=15))
+    first, _ = searched(world, offers, budget=SearchBudget(trials=15))
     assert rulings(first) == [("batch-size", Ruling.DROP), ("precision", Ruling.KEEP)]
     tuning, written = searched(world, offers)
     assert rulings(tuning)[-1] == ("batch-size", Ruling.KEEP)
@@ -726,7 +731,7 @@ def test_what_does_not_fit_the_budget_leaves_room_for_what_does(searched):
     """Compiling takes longer than there is time; a setting that promises less does not."""
     world = World({"cache-dataset": 2.0, "compile": 1.5, "num-workers": 1.3})
     last = offer("num-workers", 2, 0.1)
-    tuning, _ = searched(world, [CACHE, COMPILE, last], budget=Budget(seconds=14), seconds=1.0)
+    tuning, _ = searched(world, [CACHE, COMPILE, last], budget=SearchBudget(seconds=14), seconds=1.0)
     kept, left = rulings(tuning)[:2], tuning.verdicts[2:]
     assert kept == [("cache-dataset", Ruling.KEEP), ("num-workers", Ruling.KEEP)]
     assert [(each.knob, each.gain, each.reason) for each in left] == [("compile", None, NO_TIME)]
@@ -768,7 +773,7 @@ def test_a_search_that_goes_on_keeps_time_for_the_guard_before_it_has_run_once(s
     world = World({"bucketing": 1.5, "precision": 1.3, "compile": 1.2}, interrupt_at=7)  # before its answer
     searched(world, [BUCKETS, BF16], seconds=10.0)
     before, world.interrupt_at = len(world.made), 10**6
-    searched(world, [COMPILE], seconds=10.0, budget=Budget(seconds=130))
+    searched(world, [COMPILE], seconds=10.0, budget=SearchBudget(seconds=130))
     made = [kind for kind, _ in world.made[before:]]
     assert made[:2] == ["trial", "guard"]
 
@@ -777,7 +782,9 @@ def test_an_answer_of_the_guard_may_exceed_the_budget_by_a_tenth(tmp_path):
     (tmp_path / "train.py").write_text("")
     ledger = Ledger(tmp_path, Job(("python", "train.py"), str(tmp_path), "train"))
     tell = Said(lambda _: None, lambda _: None, lambda _: None)
-    search = Search(FakeBench(World(), tmp_path), ledger, None, KNOBS, Wish(), Budget(seconds=100), tell)
+    search = Search(
+        FakeBench(World(), tmp_path), ledger, None, KNOBS, Wish(), SearchBudget(seconds=100), tell
+    )
     assert [search.guard.fits(more_s) for more_s in (105.0, 115.0)] == [True, False]
     assert not search.in_time(0, 105.0)
 
@@ -981,7 +988,7 @@ def test_what_had_no_turn_has_one_in_another_pass(searched):
 @pytest.mark.parametrize(("seconds", "rulings_then"), [(600, [Ruling.KEEP]), (6, [Ruling.DROP])])
 def test_time_that_is_left_goes_to_what_was_measured_too_loosely(searched, seconds, rulings_then):
     world = World({"fused-optimizer": 1.2}, switches=("fused-optimizer",), loose=("fused-optimizer",))
-    tuning, _ = searched(world, [offer("fused-optimizer", "fused")], budget=Budget(seconds=seconds))
+    tuning, _ = searched(world, [offer("fused-optimizer", "fused")], budget=SearchBudget(seconds=seconds))
     assert [each.ruling for each in tuning.verdicts] == rulings_then
     assert ("more experiments" in searched.said) == (rulings_then == [Ruling.KEEP])
     if rulings_then == [Ruling.DROP]:
@@ -991,7 +998,7 @@ def test_time_that_is_left_goes_to_what_was_measured_too_loosely(searched, secon
 def test_of_a_small_budget_another_pass_goes_before_a_guess(searched):
     """Experiments had no time for what wins, and fresh processes would have tried what promises most."""
     world = World({"precision": 1.3}, switches=("precision",), late=("precision",))
-    _, written = searched(world, [COMPILE, BF16], budget=Budget(seconds=45), seconds=10.0)
+    _, written = searched(world, [COMPILE, BF16], budget=SearchBudget(seconds=45), seconds=10.0)
     assert written.settings == {"precision": "bf16-mixed"}
     assert trials_of(world)[:3] == [{}, {}, {"precision": "bf16-mixed"}]
 
@@ -1002,7 +1009,7 @@ def test_a_trial_may_not_outlast_the_budget_by_much(tmp_path):
     limits = {}
     for seconds in (None, 600.0, 30.0):
         search = Search(
-            bench, Ledger(tmp_path, job), None, KNOBS, Wish("speed"), Budget(seconds=seconds), said
+            bench, Ledger(tmp_path, job), None, KNOBS, Wish("speed"), SearchBudget(seconds=seconds), said
         )
         limits[seconds] = search.limit_s
     assert limits[None] == limits[600.0] == 20.0
@@ -1012,10 +1019,10 @@ def test_a_trial_may_not_outlast_the_budget_by_much(tmp_path):
 def test_an_end_for_want_of_time_names_what_was_not_tried_and_what_it_takes(searched):
     """A round and the proof are six trials of 10 s; the budget is not spent."""
     world = World({"cache-dataset": 2.0})
-    tuning, _ = searched(world, [CACHE, COMPILE], budget=Budget(seconds=50), seconds=10.0)
+    tuning, _ = searched(world, [CACHE, COMPILE], budget=SearchBudget(seconds=50), seconds=10.0)
     assert tuning.ended.startswith("50 s of the budget were left; compile=default needs about 75 s")
     assert tuning.verdicts[-1].reason == NO_TIME
-    tuning, _ = searched(world, [CACHE, COMPILE], budget=Budget(trials=3), seconds=10.0)
+    tuning, _ = searched(world, [CACHE, COMPILE], budget=SearchBudget(trials=3), seconds=10.0)
     assert tuning.ended.startswith("2 trials of the budget were left")
 
 
@@ -1030,7 +1037,7 @@ def test_other_goals_have_no_experiments(searched, goal):
 
 def test_a_search_that_goes_on_repeats_no_experiment(searched):
     world = World({"precision": 1.3}, switches=ALL_LIVE)
-    searched(world, [BF16, LAYOUT], budget=Budget(trials=1))
+    searched(world, [BF16, LAYOUT], budget=SearchBudget(trials=1))
     asked = []
     world.in_process = lambda settings: asked.append(dict(settings)) or 1.0
     searched(world, [BF16, LAYOUT])

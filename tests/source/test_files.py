@@ -6,7 +6,7 @@ import random
 import pytest
 
 from hotlap.ports.rewrite import Edit
-from hotlap.source.files import Source, UnreadableError, compiled, edited, line_starts
+from hotlap.source.files import SourceFile, UnreadableError, compiled, edited, line_starts
 
 
 def positions(code):
@@ -78,7 +78,7 @@ def test_what_cannot_be_edited_is_refused(tmp_path, content):
     path = tmp_path / "a.py"
     path.write_bytes(content)
     with pytest.raises(UnreadableError):
-        Source.read(path)
+        SourceFile.read(path)
 
 
 def test_functions_by_name_and_line(tmp_path):
@@ -87,7 +87,7 @@ def test_functions_by_name_and_line(tmp_path):
         "x = 1\nclass C:\n    @staticmethod\n    def m():\n"
         "        def inner():\n            return lambda: 2\n        return inner\n"
     )
-    source = Source.read(path)
+    source = SourceFile.read(path)
     names = [each.qualname for each in source.functions]
     assert names == ["<module>", "C.m", "C.m.<locals>.inner", "C.m.<locals>.inner.<locals>.<lambda>"]
     lines = (1, 3, 4, 6, 7)

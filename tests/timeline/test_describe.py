@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.facts.timeline import Place, Stage, Steps
+from hotlap.facts.timeline import SourceLine, Stage, Steps
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 from hotlap.timeline import describe
@@ -36,7 +36,7 @@ def test_a_loader_has_what_its_portrait_says_and_what_was_seen_of_it(new_tape):
     assert (loader.batches, loader.training) == (4, True)
     assert loader.wait_s == pytest.approx(0.008)
     assert loader.startup_s == pytest.approx(0.030)
-    assert loader.place == Place("train.py", 9, "main")
+    assert loader.place == SourceLine("train.py", 9, "main")
 
 
 def test_a_loader_that_was_never_iterated_feeds_no_training(seen):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hotlap.facts.timeline import HotLine, Place, Stage
+from hotlap.facts.timeline import HotLine, SourceLine, Stage
 from hotlap.probe.sampler import LINE_BITS
 from hotlap.timeline.gather import hot_lines, merge
 from hotlap.timeline.segments import STAGES
@@ -68,10 +68,10 @@ def test_one_line_that_calls_two_functions_is_one_entry():
 def test_a_line_is_one_row_whatever_function_each_process_saw_it_in():
     """A comprehension is a function of its own to one Python, and a part of the line's function to another."""
     several = [
-        HotLine(Place("a.py", 7, function), "work", Stage.DATA, 1.0, count, "worker")
+        HotLine(SourceLine("a.py", 7, function), "work", Stage.DATA, 1.0, count, "worker")
         for function, count in (("Items.__getitem__", 57), ("Items.__getitem__.<locals>.<listcomp>", 37))
     ]
-    other = HotLine(Place("a.py", 9, "Items.__getitem__"), "", Stage.DATA, 0.06, 6, "worker")
+    other = HotLine(SourceLine("a.py", 9, "Items.__getitem__"), "", Stage.DATA, 0.06, 6, "worker")
     first = replace(several[0], share=57 / 63)
     found = merge([[first, replace(other, share=6 / 63)], [several[1]]])
     assert [(line.place.line, line.samples, line.share) for line in found] == [(7, 94, 0.94), (9, 6, 0.06)]
@@ -124,7 +124,7 @@ def test_only_the_hottest_of_a_stage_are_kept_with_their_share_of_all():
 
 
 def line(samples, share, number=1, stage=Stage.DATA):
-    return HotLine(Place("a.py", number), "f", stage, share, samples, "worker", "a.f")
+    return HotLine(SourceLine("a.py", number), "f", stage, share, samples, "worker", "a.f")
 
 
 def test_lines_of_several_workers_are_one_list_with_shares_of_all_their_samples():

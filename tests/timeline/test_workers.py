@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotlap.facts.timeline import Worker
+from hotlap.facts.timeline import WorkerFacts
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 from hotlap.timeline.workers import Tally, combine, project_startups, tally
@@ -107,7 +107,7 @@ def test_spans_cover_whole_batches(tape):
 
 def worker(loader=0, number=0, **changes):
     plain = {"batches": 2, "items": 8, "fetch_s": 1.0, "cpu_s": 0.5, "collate_s": 0.25, "wait_s": 0.75}
-    return Worker(loader, number, **plain | changes)
+    return WorkerFacts(loader, number, **plain | changes)
 
 
 def test_a_worker_that_was_started_again_is_one_worker():

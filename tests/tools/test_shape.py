@@ -222,7 +222,8 @@ NO_CYCLES = {
 
 
 @pytest.mark.parametrize("case", NO_CYCLES)
-def test_other_imports_are_no_cycle(run, case):
+def test_other_imports_are_no_cycle(run, case, monkeypatch):
+    monkeypatch.setattr(shape, "TYPED_NOW", 2)
     code, out = run({f"src/hotlap/{name}.py": text for name, text in NO_CYCLES[case].items()})
     assert code == 0, out
     assert "on a cycle         0 modules" in out
@@ -318,7 +319,8 @@ def test_as_a_script_it_measures_its_own_repository_and_returns_the_code(tmp_pat
 HIDDEN = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import hotlap.search.a\n"
 
 
-def test_what_makes_a_thing_hard_to_find_is_counted(run):
+def test_what_makes_a_thing_hard_to_find_is_counted(run, monkeypatch):
+    monkeypatch.setattr(shape, "TYPED_NOW", 2)
     code, out = run(
         {
             "src/hotlap/search/a.py": "import hotlap.search.b\n\n\nclass Budget: ...\n" + body(60),

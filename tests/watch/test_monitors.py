@@ -11,9 +11,9 @@ from hotlap.watch.monitors import (
     GradientNorm,
     Gravity,
     LossSpike,
-    MemoryGrowth,
+    MemoryGrowthMonitor,
     NotFinite,
-    Series,
+    ThinnedSeries,
     ThroughputDrift,
     resident_bytes,
 )
@@ -149,7 +149,7 @@ def test_steps_may_be_told_in_blocks_and_with_gaps():
 
 
 def grown(sizes):
-    monitor = MemoryGrowth()
+    monitor = MemoryGrowthMonitor()
     for step, size in enumerate(sizes):
         monitor.add(step, 2.0 * step, int(size))
         if step % 10 == 0:
@@ -187,7 +187,7 @@ def test_the_memory_of_this_process_is_known():
 
 
 def test_a_series_covers_the_whole_run_in_a_fixed_memory():
-    series = Series(most=64)
+    series = ThinnedSeries(most=64)
     for at in range(100_000):
         series.add(at, at)
         assert len(series.points) < 64

@@ -11,7 +11,7 @@ from torch import nn
 from hotlap.probe import boundary
 from hotlap.watch import TrainingMonitor
 from hotlap.watch.monitors import Gravity
-from hotlap.watch.training import Reading
+from hotlap.watch.training import HostCopy
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +187,7 @@ def test_a_figure_of_a_device_is_read_when_it_is_there():
         def synchronize(self):
             raise AssertionError("nobody waits")
 
-    reading = Reading(torch.tensor([1.0, 2.0]))
+    reading = HostCopy(torch.tensor([1.0, 2.0]))
     assert reading.ready and reading.values() == [1.0, 2.0]
     reading._event = Event()
     assert not reading.ready

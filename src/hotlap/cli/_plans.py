@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hotlap.facts.trial import Trial
     from hotlap.measure.contest import Variant
     from hotlap.ports.knob import Knob, Numerics
-    from hotlap.search.candidates import Budget
+    from hotlap.search.candidates import SearchBudget
 
 
 _ALLOWED = ("rounding", "statistical")
@@ -118,15 +118,15 @@ def add_budget_option(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def read_budget(text: str) -> Budget:
+def read_budget(text: str) -> SearchBudget:
     """`5m`, `90s`, `1h`, or a number of trials."""
-    from hotlap.search.candidates import Budget
+    from hotlap.search.candidates import SearchBudget
 
     seconds = read_seconds(text)
     if seconds is not None:
-        return Budget(seconds=seconds)
+        return SearchBudget(seconds=seconds)
     if text.strip().isdigit() and int(text) > 0:
-        return Budget(trials=int(text))
+        return SearchBudget(trials=int(text))
     raise UsageError(f"--budget {text} is neither a time nor a number of trials.", "write 5m, 90s or 20")
 
 

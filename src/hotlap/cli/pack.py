@@ -54,12 +54,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _pack(options: argparse.Namespace) -> int:
     from hotlap.cli._progress import SampleBar
-    from hotlap.data.pack.job import Order
+    from hotlap.data.pack.job import PackRequest
     from hotlap.data.pack.pool import carry_out, carry_out_on_ray
     from hotlap.data.pack.run import pack
 
     fields = tuple(each for each in options.normalize.split(",") if each)
-    order = Order(
+    order = PackRequest(
         options.source, _format(options), _arguments(options.arg), options.map, fields, options.shards
     )
     with SampleBar() as bar:

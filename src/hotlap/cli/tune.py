@@ -22,8 +22,8 @@ from hotlap.units import duration, rate
 
 if TYPE_CHECKING:
     from hotlap.facts.trial import Figures, Trial
-    from hotlap.facts.verdict import Verdict
-    from hotlap.search.candidates import Budget, Said
+    from hotlap.facts.verdict import KnobVerdict
+    from hotlap.search.candidates import Said, SearchBudget
 
 
 TAKES_COMMAND = True
@@ -103,7 +103,7 @@ _SETTINGS = 30
 class Teller:
     """Holds every trial against the first one, which is the script as it is."""
 
-    def __init__(self, budget: Budget, say: Callable[[str], None]) -> None:
+    def __init__(self, budget: SearchBudget, say: Callable[[str], None]) -> None:
         self._budget = budget
         self._say = say
         self._started = time.monotonic()
@@ -120,7 +120,7 @@ class Teller:
         self._made += 1
         self._say(trial_line(done, self._times(done.figures), self._left()))
 
-    def verdict(self, found: Verdict) -> None:
+    def verdict(self, found: KnobVerdict) -> None:
         self._say(verdict_line(found))
 
     def _times(self, reached: Figures | None) -> float | None:
@@ -155,7 +155,7 @@ def trial_line(trial: Trial, times: float | None, left: str) -> str:
     )
 
 
-def verdict_line(found: Verdict) -> str:
+def verdict_line(found: KnobVerdict) -> str:
     """What becomes of a setting, with its gain and why."""
     from hotlap.facts.rewrite import shown_setting
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hotlap.facts.host import Host
 from hotlap.facts.summary import Summary
-from hotlap.facts.timeline import Loader, Stage, Timeline, Worker
+from hotlap.facts.timeline import LoaderFacts, Stage, Timeline, WorkerFacts
 from hotlap.stats.robust import median
 
 SATURATED = 0.85  # of all cores busy in the median: who needs a core then may have to wait for it
@@ -58,18 +58,18 @@ def churn_share(timeline: Timeline, step_ms: float | None) -> float:
     return min(1.0, pages * each_us / 1e3 / step_ms)
 
 
-def training_loader(timeline: Timeline) -> tuple[int, Loader] | None:
+def training_loader(timeline: Timeline) -> tuple[int, LoaderFacts] | None:
     """The loader that feeds training: of several the one that gave most batches."""
     feeding = [(index, loader) for index, loader in enumerate(timeline.loaders) if loader.training]
     return max(feeding, key=lambda each: each[1].batches, default=None)
 
 
-def rows_of(timeline: Timeline, loader: int) -> list[Worker]:
+def rows_of(timeline: Timeline, loader: int) -> list[WorkerFacts]:
     """The workers of one loader that prepared anything."""
     return [worker for worker in timeline.workers if worker.loader == loader and worker.batches > 0]
 
 
-def prefetch_of(loader: Loader) -> int:
+def prefetch_of(loader: LoaderFacts) -> int:
     """Batches that each worker prepares ahead; torch's default where the script says nothing."""
     return loader.prefetch_factor or 2
 
@@ -112,7 +112,7 @@ def disturbed(timeline: Timeline, host: Host) -> bool:
     return bool(saturated(timeline, host.cores)) and used_by_others(timeline) >= DISTURBED * host.cores
 
 
-def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
+def _work(rows: list[WorkerFacts], loader: LoaderFacts, starved_of_cores: bool) -> Work:
     batches = sum(row.batches for row in rows)
     fetch = sum(row.fetch_s for row in rows) / batches
     cpu = min(fetch, sum(row.cpu_s for row in rows) / batches)
@@ -126,7 +126,7 @@ def _work(rows: list[Worker], loader: Loader, starved_of_cores: bool) -> Work:
     )
 
 
-def _collate(measured_s: float, loader: Loader) -> float:
+def _collate(measured_s: float, loader: LoaderFacts) -> float:
     """Seconds of a batch, as the training process would collate it.
 
     In a worker torch's own collate writes into shared memory, which is a part of handing over. At least a
@@ -137,7 +137,7 @@ def _collate(measured_s: float, loader: Loader) -> float:
     return max(measured_s / 3, measured_s - WORKER_BATCH_S - WORKER_MIB_S * (loader.batch_bytes or 0) / 2**20)
 
 
-def _queued(rows: list[Worker], cpu: float, starved_of_cores: bool) -> float:
+def _queued(rows: list[WorkerFacts], cpu: float, starved_of_cores: bool) -> float:
     """Seconds of a batch that its items waited for a core, which is no I/O.
 
     Where nobody counted them, an item that is not on the CPU may do so on a machine without a free core.

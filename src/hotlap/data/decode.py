@@ -78,7 +78,7 @@ _SCALES = {"<i2": np.float32(2.0**-15), "<i4": np.float32(2.0**-31)}
 
 
 @dataclass(frozen=True)
-class Plain:
+class UnscaledAudio:
     """Samples as the file has them, not scaled yet: shape (frames,) or (frames, channels)."""
 
     rate: int
@@ -105,7 +105,7 @@ class Audio:
         return samples
 
 
-def plain_wav(content: memoryview) -> Plain | None:
+def plain_wav(content: memoryview) -> UnscaledAudio | None:
     """A view of the samples where the file is WAV of 16 or 32 bit; None where a decoder is needed."""
     if len(content) < 12 or bytes(content[:4]) != b"RIFF" or bytes(content[8:12]) != b"WAVE":
         return None
@@ -155,7 +155,7 @@ def _sample_type(chunk: memoryview) -> tuple[str, int, int] | None:
     return (dtype, channels, rate) if dtype and channels else None
 
 
-def _view(body: memoryview, size: int, described: tuple[str, int, int]) -> Plain:
+def _view(body: memoryview, size: int, described: tuple[str, int, int]) -> UnscaledAudio:
     dtype, channels, rate = described
     if size > len(body):
         missing = size - len(body)
@@ -164,7 +164,7 @@ def _view(body: memoryview, size: int, described: tuple[str, int, int]) -> Plain
         )
     frames = size // (np.dtype(dtype).itemsize * channels)
     samples = np.frombuffer(body, dtype=dtype, count=frames * channels)
-    return Plain(rate, samples if channels == 1 else samples.reshape(frames, channels))
+    return UnscaledAudio(rate, samples if channels == 1 else samples.reshape(frames, channels))
 
 
 def write_float(samples: Array, target: Array) -> None:
@@ -176,7 +176,7 @@ def _scale(samples: Array) -> np.float32:
     return _SCALES.get(samples.dtype.str, np.float32(1.0))
 
 
-def _by_dr_flac(content: memoryview) -> Plain | None:
+def _by_dr_flac(content: memoryview) -> UnscaledAudio | None:
     """None where soundfile must do it: another kind of file, one that does not tell its length, damage."""
     if len(content) < _FLAC_HEAD or bytes(content[:4]) != b"fLaC":
         return None
@@ -197,7 +197,7 @@ def _by_dr_flac(content: memoryview) -> Plain | None:
         return None
     if len(samples) != frames * channels:
         return None
-    return Plain(rate, samples if channels == 1 else samples.reshape(frames, channels))
+    return UnscaledAudio(rate, samples if channels == 1 else samples.reshape(frames, channels))
 
 
 def _by_soundfile(content: memoryview) -> tuple[int, Array]:

@@ -20,7 +20,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, IterDataPipe,
 from hotlap.data import loader_fetch as seeds
 from hotlap.data.budget import Budget
 from hotlap.data.loader_fetch import Bad
-from hotlap.data.loader_iter import AUTO, AutoWorkers, LoaderIter, Progress, Running, Wishes, no_processes
+from hotlap.data.loader_iter import (
+    AUTO,
+    AutoWorkers,
+    LoaderIter,
+    LoaderTuning,
+    PassPosition,
+    Wishes,
+    no_processes,
+)
 from hotlap.errors import HotlapError
 
 _POSITIONAL = (  # of torch's DataLoader, after `shuffle`
@@ -93,9 +101,9 @@ class Loader(DataLoader[Any]):
         factor = given.get("prefetch_factor")
         ahead = factor * int(count) if factor and not chosen else None if prefetch == AUTO else prefetch
         wishes = Wishes(None if chosen else count, ahead, self.way, skip_bad, self.threads, self.budget)
-        self._running = Running(self, wishes)
+        self._running = LoaderTuning(self, wishes)
         self._start: Mapping[str, Any] | None = None
-        self._progress = Progress()
+        self._progress = PassPosition()
         self._resume: Mapping[str, Any] | None = None
         self._skip = 0
 
@@ -126,7 +134,7 @@ class Loader(DataLoader[Any]):
             start = resume["start"]
             with as_at_start(self, start):
                 iterator = self._resumed(resume["position"])
-        self._start, self._progress = start, getattr(iterator, "progress", Progress())
+        self._start, self._progress = start, getattr(iterator, "progress", PassPosition())
         return iterator
 
     def _resumed(self, position: int) -> Any:
@@ -159,8 +167,8 @@ class Loader(DataLoader[Any]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         wishes = state.pop("_wishes")
-        self.__dict__.update(state, _iterator=None, _start=None, _progress=Progress())
-        self._running = Running(self, wishes)
+        self.__dict__.update(state, _iterator=None, _start=None, _progress=PassPosition())
+        self._running = LoaderTuning(self, wishes)
 
 
 # Where an epoch stands, so that a new process can go on with the next sample.

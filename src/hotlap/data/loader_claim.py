@@ -16,7 +16,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from hotlap.data.loader_fetch import Source, fetch_of
+from hotlap.data.loader_fetch import FetchSpec, fetch_of
 from hotlap.sameness.breach import Breach, declare
 from hotlap.sameness.claim import AT_ONCE, TOO_LONG, Claim, is_listed, length_of, of_sampler
 from hotlap.sameness.dependencies import Dependencies
@@ -28,7 +28,11 @@ class TakenOver:
     """What is known of the script's loader. `lower` is called with a reason where it can only be audited."""
 
     def __init__(
-        self, loader: DataLoader[Any], source: Source, volatile: Sequence[str], lower: Callable[[str], None]
+        self,
+        loader: DataLoader[Any],
+        source: FetchSpec,
+        volatile: Sequence[str],
+        lower: Callable[[str], None],
     ) -> None:
         self.own_workers = loader.num_workers
         self._persist = bool(self.own_workers and loader.persistent_workers)

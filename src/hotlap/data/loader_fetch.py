@@ -25,7 +25,7 @@ NOTHING = "hotlap: every item of the batch was damaged"  # compared by value: it
 
 
 @dataclass(frozen=True)
-class Source:
+class FetchSpec:
     """What a loader reads and how it makes batches of it: all that a worker needs to know of it."""
 
     dataset: Any
@@ -58,7 +58,7 @@ class Fetched:
 Fetch = Callable[[Any], Fetched]
 
 
-def fetch_of(source: Source) -> Fetch:
+def fetch_of(source: FetchSpec) -> Fetch:
     """The quickest way to fetch a batch of this source; raises StopIteration at the end of a stream."""
     if source.iterable:
         stream = _IterableDatasetFetcher(source.dataset, source.batched, source.collate, source.drop_last)
@@ -97,7 +97,7 @@ def _queued_ns() -> int:
         return 0
 
 
-def _items(source: Source, keys: Sequence[Any]) -> Fetched:
+def _items(source: FetchSpec, keys: Sequence[Any]) -> Fetched:
     if source.skip_bad:
         return _good_items(source, keys)
     dataset = source.dataset
@@ -105,7 +105,7 @@ def _items(source: Source, keys: Sequence[Any]) -> Fetched:
     return Fetched(source.collate(together(keys) if together else [dataset[key] for key in keys]))
 
 
-def _good_items(source: Source, keys: Sequence[Any]) -> Fetched:
+def _good_items(source: FetchSpec, keys: Sequence[Any]) -> Fetched:
     """One by one: `__getitems__` would not say which of them is damaged."""
     good, bad = [], []
     for key in keys:
@@ -116,7 +116,7 @@ def _good_items(source: Source, keys: Sequence[Any]) -> Fetched:
     return Fetched(source.collate(good) if good else NOTHING, bad)
 
 
-def _one(source: Source, key: Any) -> Fetched:
+def _one(source: FetchSpec, key: Any) -> Fetched:
     try:
         return Fetched(source.collate(source.dataset[key]))
     except Exception:
@@ -125,7 +125,7 @@ def _one(source: Source, key: Any) -> Fetched:
         return Fetched(NOTHING, [Bad(key, traceback.format_exc())])
 
 
-def _is_gatherable(source: Source) -> bool:
+def _is_gatherable(source: FetchSpec) -> bool:
     """A TensorDataset with torch's collate: stacking rows is the same as one gather of each tensor."""
     return (
         type(source.dataset) is TensorDataset
@@ -271,7 +271,7 @@ class InProcess:
 
     name = "in-process"
 
-    def __init__(self, source: Source, seed: int | None = None) -> None:
+    def __init__(self, source: FetchSpec, seed: int | None = None) -> None:
         self.count = 0
         self.draws = Draws()
         self._seed, self._watched = seed, 0
@@ -306,19 +306,19 @@ class InProcess:
 class _Bench:
     """What threads share; they must not know their owner, or it would never be collected."""
 
-    source: Source
+    source: FetchSpec
     tasks: SimpleQueue[tuple[int, Any] | None] = field(default_factory=SimpleQueue)
     finished: dict[int, Fetched | BaseException] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     threads: list[threading.Thread] = field(default_factory=list)
 
 
-class Threads:
+class FetchThreads:
     """`count` threads that fetch what is submitted."""
 
     name = "threads"
 
-    def __init__(self, source: Source, count: int) -> None:
+    def __init__(self, source: FetchSpec, count: int) -> None:
         self.count = 0
         self._bench = _Bench(source)
         self._pending: set[int] = set()

@@ -30,24 +30,24 @@ from hotlap.data.loader_fetch import (
     NOTHING,
     Bad,
     Fetched,
+    FetchSpec,
+    FetchThreads,
     InProcess,
-    Source,
-    Threads,
     alike,
     bytes_of,
     fetch_of,
     seed_of_epoch,
 )
-from hotlap.data.ring import Ring
+from hotlap.data.ring import SlotPool
 from hotlap.data.tuning import (
     IN_PROCESS,
     PROCESSES,
     THREADS,
-    Limits,
     Setting,
     Story,
     Strategy,
     Tuner,
+    TuningLimits,
     chosen_by_user,
     measured,
 )
@@ -56,7 +56,7 @@ from hotlap.errors import HotlapError
 from hotlap.ports.unseen import unseen
 from hotlap.units import duration, share, size
 
-Way = InProcess | Threads | Workers
+Way = InProcess | FetchThreads | Workers
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Asked:
 
 
 @dataclass
-class Progress:
+class PassPosition:
     """How many batches of its sampler a pass has given to the consumer; 0 again when it has ended."""
 
     position: int = 0
@@ -81,14 +81,14 @@ class LoaderIter(_BaseDataLoaderIter):
     """`start`: how many batches of the sampler to pass over, to go on with an epoch."""
 
     @unseen
-    def __init__(self, loader: DataLoader[Any], running: Running, start: int = 0) -> None:
+    def __init__(self, loader: DataLoader[Any], running: LoaderTuning, start: int = 0) -> None:
         super().__init__(loader)
         self._running = running
         self._seed = int(self._base_seed)
         self._init_fn = loader.worker_init_fn
         self._epoch = 0
         self._way: Way | None = None
-        self._ring: Ring | None = None
+        self._ring: SlotPool | None = None
         if running.taken_over is not None:
             weakref.finalize(self, running.taken_over.leave)
         if loader.num_workers and not isinstance(loader.num_workers, AutoWorkers):
@@ -106,7 +106,7 @@ class LoaderIter(_BaseDataLoaderIter):
         self._begin(0)
 
     def _begin(self, start: int) -> None:
-        self.progress = Progress(start)
+        self.progress = PassPosition(start)
         self._no_more = False
         self._asked: deque[Asked] = deque()
         self._keys: Iterator[Any] = self._sampler_iter
@@ -243,7 +243,7 @@ class LoaderIter(_BaseDataLoaderIter):
                 return
             self._asked.append(Asked(self._number, keys, way, setting))
             self._number += 1
-        if isinstance(way, Threads) and self._running.chosen and not self._running.threads_checked:
+        if isinstance(way, FetchThreads) and self._running.chosen and not self._running.threads_checked:
             self._check_threads(way)
 
     def _way_of(self, setting: Setting) -> Way:
@@ -265,12 +265,12 @@ class LoaderIter(_BaseDataLoaderIter):
             as_script = running.taken_over is not None and not running.taken_over.own_workers
             return InProcess(running.source, seed if running.chosen and not as_script else None)
         if setting.way == THREADS:
-            return Threads(running.source, setting.workers)
+            return FetchThreads(running.source, setting.workers)
         in_turn = not running.chosen
         staffing = Staffing(
             running.source, running.context, self._seed, self._init_fn, in_turn, self._timeout
         )
-        self._ring = self._ring or Ring(running.wishes.budget.ram)
+        self._ring = self._ring or SlotPool(running.wishes.budget.ram)
         if running.tuner.last is not None:
             self._ring.expect(running.tuner.last.size)
         if running.taken_over is not None:
@@ -283,7 +283,7 @@ class LoaderIter(_BaseDataLoaderIter):
             running.forbid_processes(f"they could not be started ({type(fault).__name__}: {fault})")
             return self._opened(running.tuner.setting)
 
-    def _check_threads(self, way: Threads) -> None:
+    def _check_threads(self, way: FetchThreads) -> None:
         """Batches that threads fetched beside each other must be the same when fetched alone, or threads go."""
         self._running.threads_checked = True
         ours = [asked for asked in self._asked if asked.way is way]
@@ -350,13 +350,13 @@ class Wishes:
     budget: Budget = field(default_factory=Budget)
 
 
-class Running:
+class LoaderTuning:
     """The tuner of one loader and its record."""
 
     def __init__(self, loader: DataLoader[Any], wishes: Wishes) -> None:
         self.wishes = wishes
         self.story = Story()
-        self.source = Source(
+        self.source = FetchSpec(
             loader.dataset,
             loader._dataset_kind == _DatasetKind.Iterable,
             loader._auto_collation,
@@ -365,7 +365,7 @@ class Running:
             wishes.skip_bad > 0,
         )
         self.context = loader.multiprocessing_context or torch.multiprocessing.get_context()
-        self.limits = Limits(wishes.budget, workers=wishes.workers, ahead=wishes.ahead)
+        self.limits = TuningLimits(wishes.budget, workers=wishes.workers, ahead=wishes.ahead)
         self.limits.no_threads = "" if wishes.threads else "they were not allowed"
         self.limits.no_threads = self.limits.no_threads or loader_fetch.hazard(loader.dataset)
         self.limits.no_processes = no_processes()

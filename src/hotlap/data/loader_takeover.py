@@ -13,9 +13,9 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader
 
 from hotlap.data.loader_claim import TakenOver
-from hotlap.data.loader_fetch import Fetched, Source, alike
-from hotlap.data.loader_iter import LoaderIter, Running, Wishes, no_processes
-from hotlap.data.ring import Ring
+from hotlap.data.loader_fetch import Fetched, FetchSpec, alike
+from hotlap.data.loader_iter import LoaderIter, LoaderTuning, Wishes, no_processes
+from hotlap.data.ring import SlotPool
 from hotlap.data.workers import Staffing, WorkerLostError, Workers
 
 PROOF_S = 30.0  # a batch of a few items that takes longer is not proved
@@ -30,7 +30,7 @@ def take_over(
     `volatile`: what fetching an item changes of the dataset the first time, see `Dependencies`. `lower` is called
     with a reason where its batches turn out to be audited only.
     """
-    running = Running(loader, Wishes(threads=False))
+    running = LoaderTuning(loader, Wishes(threads=False))
     running.taken_over = TakenOver(loader, running.source, volatile, lower)
     loader.__dict__["_get_iterator"] = functools.partial(LoaderIter, loader, running)
     loader.__dict__["explain"] = running.explain
@@ -45,7 +45,7 @@ def take_over(
     return undo
 
 
-def not_the_same(source: Source, keys: Sequence[Any]) -> str:
+def not_the_same(source: FetchSpec, keys: Sequence[Any]) -> str:
     """Why a batch of these items is not the same in two processes that are seeded differently; "" where it is.
 
     Both are processes of their own, so that nothing of the look stays in the training process.
@@ -56,7 +56,7 @@ def not_the_same(source: Source, keys: Sequence[Any]) -> str:
     context = torch.multiprocessing.get_context()
     staffing = Staffing(source, context, base_seed=1234, timeout=PROOF_S)
     try:
-        workers = Workers(staffing, 2, Ring(PROOF_RING))
+        workers = Workers(staffing, 2, SlotPool(PROOF_RING))
     except (OSError, TypeError, AttributeError, pickle.PicklingError) as fault:
         return f"worker processes could not be started ({type(fault).__name__}: {fault})"
     try:

@@ -27,7 +27,7 @@ PAGE = mmap.ALLOCATIONGRANULARITY
 SMALLEST = 16 * PAGE
 HEADROOM = 1.25  # a batch that is a little larger than those before still fits
 
-_rings: weakref.WeakSet[Ring] = weakref.WeakSet()
+_rings: weakref.WeakSet[SlotPool] = weakref.WeakSet()
 _own_fork = False
 
 
@@ -56,7 +56,7 @@ def map_slot(handle: int, offset: int, size: int) -> mmap.mmap:
     return mmap.mmap(handle, size, flags, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
 
 
-class Ring:
+class SlotPool:
     """Hands out slots, within a budget of bytes."""
 
     def __init__(self, budget: int) -> None:
@@ -178,7 +178,7 @@ LEAST_OUT_OF_BAND = 1024  # smaller arrays cost less inside the pickle
 
 
 @dataclass(frozen=True)
-class Written:
+class PickleExtent:
     """Where the pickle lies. Everything before `start + length` is part of the batch."""
 
     start: int
@@ -228,7 +228,7 @@ class Arena:
         return at + int(tensor.storage_offset()) * tensor.element_size()
 
 
-def write(data: Any, arena: Arena) -> Written:
+def write(data: Any, arena: Arena) -> PickleExtent:
     """Put a batch into the arena's slot; raises DoesNotFitError."""
     buffers: list[tuple[int, int]] = []
     stream = io.BytesIO()
@@ -240,10 +240,10 @@ def write(data: Any, arena: Arena) -> Written:
         raise DoesNotFitError(arena.used + ALIGN)
     arena.memory[start] = bool(buffers)
     arena.memory[start + 1 : start + 1 + len(content)] = content
-    return Written(start, len(content) + 1)
+    return PickleExtent(start, len(content) + 1)
 
 
-def read(array: np.ndarray[Any, Any], written: Written) -> Any:
+def read(array: np.ndarray[Any, Any], written: PickleExtent) -> Any:
     """The batch; its tensors view `array` and keep it alive."""
     view = array.data
     content: Any = view[written.start + 1 : written.end]

@@ -279,7 +279,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Written:
+class ShardFileInfo:
     """A file of the folder."""
 
     bytes: int
@@ -295,7 +295,7 @@ class Seal:
     source: str
     samples: int
     shards: tuple[Shard, ...]
-    files: Mapping[str, Written]
+    files: Mapping[str, ShardFileInfo]
     template: Any = None
 
 
@@ -326,9 +326,9 @@ def read_seal(folder: Path) -> Seal | None:
     return seal
 
 
-def file_digest(path: Path) -> Written:
+def file_digest(path: Path) -> ShardFileInfo:
     with path.open("rb") as file:
-        return Written(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+        return ShardFileInfo(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def _digest(plain: Mapping[str, Any]) -> str:

@@ -44,7 +44,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SettingTrial:
     """A setting and how many batches of it should be seen; the first `settle` are left out.
 
     Every second batch is held back for `hold_s`, to see whether that delays the consumer at all. `brief`: these
@@ -130,7 +130,7 @@ class Window:
         return min(1.0, self.cpu_s / self.wall_s) if self.wall_s else 1.0
 
 
-Strategy = Generator[Trial, Window, None]
+Strategy = Generator[SettingTrial, Window, None]
 
 
 class Tuner:
@@ -220,7 +220,7 @@ REGRETS = 5  # windows in a row, before it is believed: batches that cost uneven
 
 
 @dataclass
-class Limits:
+class TuningLimits:
     """What may be chosen. `no_threads`, `no_processes`: why not, or ""; found out as it goes."""
 
     budget: Budget
@@ -230,29 +230,29 @@ class Limits:
     ahead: int | None = None
 
 
-def chosen_by_user(setting: Setting, limits: Limits, story: Story) -> Strategy:
+def chosen_by_user(setting: Setting, limits: TuningLimits, story: Story) -> Strategy:
     """The number of workers is given; only how far they run ahead is tuned, unless that is given too."""
     story.tell(f"Batches are fetched by {setting}, as asked for.")
     while True:
-        seen = yield Trial(setting, max(16, setting.ahead))
+        seen = yield SettingTrial(setting, max(16, setting.ahead))
         if limits.ahead is None and setting.way != IN_PROCESS:
             setting = deepened(setting, seen, limits, story)
 
 
-def measured(limits: Limits, story: Story) -> Strategy:
+def measured(limits: TuningLimits, story: Story) -> Strategy:
     """Nothing is given: look at the items first, then take the way that suits them, then as many as pay."""
-    look, rest, was_hidden = (yield Trial(Setting(IN_PROCESS), 4)), FIRST_REST, False
+    look, rest, was_hidden = (yield SettingTrial(Setting(IN_PROCESS), 4)), FIRST_REST, False
     while True:
         story.tell(
             f"A batch takes {duration(look.wall)} to fetch, {share(look.cpu_share)} of that time it needs a core, and "
             f"the consumer takes {duration(look.gap)} for it."
         )
         if not _is_worth_it(look, limits, story):
-            look = yield Trial(Setting(IN_PROCESS), LOOK_AGAIN)
+            look = yield SettingTrial(Setting(IN_PROCESS), LOOK_AGAIN)
             continue
         hidden = yield from _is_hidden(look, story)
         if was_hidden and not hidden:  # one look may err, and to try workers costs the consumer time
-            look = yield Trial(Setting(IN_PROCESS), HOLDS)
+            look = yield SettingTrial(Setting(IN_PROCESS), HOLDS)
             hidden = yield from _is_hidden(look, story)
         was_hidden = hidden
         if not hidden:
@@ -263,11 +263,11 @@ def measured(limits: Limits, story: Story) -> Strategy:
         rest = min(LONGEST_REST, 2 * rest)
 
 
-def _rested(before: Window, batches: int) -> Generator[Trial, Window, Window]:
+def _rested(before: Window, batches: int) -> Generator[SettingTrial, Window, Window]:
     """Go on in the consumer's own thread; earlier than planned only if batches or consumer are not what they were."""
     look, changed, passed = before, 0, 0
     while passed < batches and changed < CHANGES:
-        look = yield Trial(Setting(IN_PROCESS), LOOK_AGAIN)
+        look = yield SettingTrial(Setting(IN_PROCESS), LOOK_AGAIN)
         changed = changed + 1 if _is_other(look, before) else 0
         passed += look.batches
     return look
@@ -278,7 +278,7 @@ def _is_other(look: Window, before: Window) -> bool:
     return dearer_or_cheaper or look.gap > OTHER * max(before.gap, look.wall)
 
 
-def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
+def _is_worth_it(look: Window, limits: TuningLimits, story: Story) -> bool:
     gain = (look.wall + look.gap) / max(look.gap, look.wall / _most(PROCESSES, look, limits), HAND_OVER_S)
     if limits.no_threads and limits.no_processes:
         reason = f"{limits.no_processes}, and {limits.no_threads}"
@@ -290,12 +290,12 @@ def _is_worth_it(look: Window, limits: Limits, story: Story) -> bool:
     return False
 
 
-def _is_hidden(look: Window, story: Story) -> Generator[Trial, Window, bool]:
+def _is_hidden(look: Window, story: Story) -> Generator[SettingTrial, Window, bool]:
     """A device that has work queued up does not notice that the host fetches a batch: then workers bring nothing."""
     if look.gap < SLACK * look.lap:
         return False
     hold = HELD * look.gap
-    held = yield Trial(Setting(IN_PROCESS), HOLDS, hold_s=hold)
+    held = yield SettingTrial(Setting(IN_PROCESS), HOLDS, hold_s=hold)
     if held.gives_way < GIVES_WAY:
         return False
     story.tell(
@@ -305,7 +305,9 @@ def _is_hidden(look: Window, story: Story) -> Generator[Trial, Window, bool]:
     return True
 
 
-def _suits(way: str, look: Window, limits: Limits, story: Story) -> Generator[Trial, Window, bool]:
+def _suits(
+    way: str, look: Window, limits: TuningLimits, story: Story
+) -> Generator[SettingTrial, Window, bool]:
     refused = limits.no_threads if way == THREADS else limits.no_processes
     if refused:
         story.tell(f"{'Threads' if way == THREADS else 'Worker processes'} are left out: {refused}.")
@@ -313,8 +315,8 @@ def _suits(way: str, look: Window, limits: Limits, story: Story) -> Generator[Tr
     return way == PROCESSES or (yield from _threads_help(look, story))
 
 
-def _threads_help(look: Window, story: Story) -> Generator[Trial, Window, bool]:
-    duo = yield Trial(Setting(THREADS, 2, 4), 16, brief=not look.uneven)
+def _threads_help(look: Window, story: Story) -> Generator[SettingTrial, Window, bool]:
+    duo = yield SettingTrial(Setting(THREADS, 2, 4), 16, brief=not look.uneven)
     if not duo.batches:
         return False  # taken back meanwhile, and told
     faster = 2 * look.wall / duo.wall if duo.wall else 0.0
@@ -329,34 +331,34 @@ def _threads_help(look: Window, story: Story) -> Generator[Trial, Window, bool]:
     return faster >= GIL_FREE
 
 
-def _most(way: str, look: Window, limits: Limits) -> int:
+def _most(way: str, look: Window, limits: TuningLimits) -> int:
     """As many as the cores can feed: more than cores where items wait for something else than the CPU."""
     fed = round(limits.budget.cores / max(look.cpu_share, 0.01))
     room = limits.budget.ram // max(1, 2 * look.size)
     return max(1, min(fed, MOST[way], room))
 
 
-def _start(way: str, look: Window, limits: Limits) -> Setting:
+def _start(way: str, look: Window, limits: TuningLimits) -> Setting:
     most = _most(way, look, limits)
     needed = math.ceil(1.25 * look.wall / look.gap) if look.gap > look.wall / most else most
     least = 2 if look.uneven else 1  # so that a long batch does not hold up the others
     return _sized(way, min(most, max(least, needed)), look, limits)
 
 
-def _sized(way: str, workers: int, look: Window, limits: Limits) -> Setting:
+def _sized(way: str, workers: int, look: Window, limits: TuningLimits) -> Setting:
     ahead = max(workers + 2, min(2 * workers, workers + 4))
     if look.uneven:  # as many as are consumed while the longest is fetched
         ahead = max(ahead, math.ceil(1.5 * look.longest_s / max(look.gap, look.wall / workers)))
     return Setting(way, workers, max(limits.ahead or _within(ahead, look, limits), workers))
 
 
-def _within(ahead: int, look: Window, limits: Limits) -> int:
+def _within(ahead: int, look: Window, limits: TuningLimits) -> int:
     return max(1, min(ahead, DEEPEST, limits.budget.ram // max(1, look.size)))
 
 
-def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> Strategy:
+def _adjusted(setting: Setting, look: Window, limits: TuningLimits, story: Story) -> Strategy:
     """Settle on a number of workers; goes on for good unless they turn out not to pay, or batches get cheap."""
-    seen = yield Trial(setting, max(MANY if look.uneven else 8, setting.workers), setting.workers)
+    seen = yield SettingTrial(setting, max(MANY if look.uneven else 8, setting.workers), setting.workers)
     if not seen.batches or seen.rate < look.rate * WORTH:
         story.tell(
             f"{str(setting).capitalize()} gave {rate(seen.rate)} batches/s, the consumer's own thread "
@@ -380,7 +382,7 @@ def _adjusted(setting: Setting, look: Window, limits: Limits, story: Story) -> S
             setting, seen, worked = yield from _tried(more, setting, seen, story)
             rest = pause = 1 if worked else min(LONGEST_PAUSE, 2 * pause)
         setting = replace(setting, ahead=max(setting.ahead, deeper.ahead))
-        seen = yield Trial(setting, max(16, setting.workers), 0)
+        seen = yield SettingTrial(setting, max(16, setting.workers), 0)
 
 
 def _regret(seen: Window, look: Window) -> str:
@@ -392,13 +394,13 @@ def _regret(seen: Window, look: Window) -> str:
     return ""
 
 
-def _why(look: Window, limits: Limits) -> str:
+def _why(look: Window, limits: TuningLimits) -> str:
     if look.cpu_share > 0.7:
         return f"items need the CPU and {limits.budget.cores} cores may be used"
     return f"items wait {share(1 - look.cpu_share)} of their time, so more than {limits.budget.cores} pay"
 
 
-def _more(setting: Setting, look: Window, limits: Limits) -> Setting:
+def _more(setting: Setting, look: Window, limits: TuningLimits) -> Setting:
     most = _most(setting.way, look, limits)
     if look.cpu_share < 0.7:  # what was seen without contention says little: as long as it is measured to pay
         most = min(MOST[setting.way], limits.budget.ram // max(1, 2 * look.size))
@@ -409,8 +411,8 @@ def _more(setting: Setting, look: Window, limits: Limits) -> Setting:
 
 def _tried(
     more: Setting, setting: Setting, seen: Window, story: Story
-) -> Generator[Trial, Window, tuple[Setting, Window, bool]]:
-    then = yield Trial(more, max(16, more.workers), more.workers)
+) -> Generator[SettingTrial, Window, tuple[Setting, Window, bool]]:
+    then = yield SettingTrial(more, max(16, more.workers), more.workers)
     worked = then.rate > seen.rate * BETTER
     kept = "kept" if worked else "not kept"
     story.tell(
@@ -420,7 +422,7 @@ def _tried(
     return (more, then, True) if worked else (setting, seen, False)
 
 
-def deepened(setting: Setting, seen: Window, limits: Limits, story: Story) -> Setting:
+def deepened(setting: Setting, seen: Window, limits: TuningLimits, story: Story) -> Setting:
     """Where the consumer waits although workers have time, batches cost unevenly: run further ahead."""
     if seen.waiting <= WAITS or seen.scarce or not seen.stalls:
         return setting

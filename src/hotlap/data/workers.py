@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from torch._utils import ExceptionWrapper
 
-from hotlap.data.loader_fetch import Fetched, Source
-from hotlap.data.ring import Ring, Slot, Written, own_fork, read
-from hotlap.data.workers_child import AT_ONCE, RECORD, Order, Post, Report, live
+from hotlap.data.loader_fetch import Fetched, FetchSpec
+from hotlap.data.ring import PickleExtent, Slot, SlotPool, own_fork, read
+from hotlap.data.workers_child import AT_ONCE, RECORD, Post, WorkerCommand, WorkerReply, live
 from hotlap.errors import HotlapError
 
 MOST_LIVES = 5  # a batch that took so many workers with it is not tried again
@@ -44,13 +44,13 @@ class EndOfStream(Exception):  # noqa: N818 (as StopIteration)
 
 
 @dataclass
-class Task:
+class BatchTask:
     """A batch that was asked for. `lives`: what its workers have lost over it."""
 
     number: int
     keys: bytes
     slot: Slot
-    written: Written | None = None
+    written: PickleExtent | None = None
     ended: bool = False
     lives: int = 0
     cause: str = ""
@@ -61,11 +61,11 @@ class Workers:
 
     name = "processes"
 
-    def __init__(self, staffing: Staffing, count: int, ring: Ring, epoch_seed: int = 0) -> None:
+    def __init__(self, staffing: Staffing, count: int, ring: SlotPool, epoch_seed: int = 0) -> None:
         self.staffing, self.count, self.ring, self.epoch_seed = staffing, count, ring, epoch_seed
         self.replaced = 0
         self.crew = Crew(staffing, ring.handle)
-        self._tasks: dict[int, Task] = {}
+        self._tasks: dict[int, BatchTask] = {}
         self._turn = 0
         self._unborn = 0  # workers that died before they had started, in a row
         for place in range(count):
@@ -86,7 +86,7 @@ class Workers:
         content = pickle.dumps(keys, protocol=5)
         if len(content) > slot.size:
             slot = self._larger(slot, len(content))
-        task = self._tasks[number] = Task(number, content, slot)
+        task = self._tasks[number] = BatchTask(number, content, slot)
         self._hand(self._next_worker(), task)
         return True
 
@@ -128,7 +128,7 @@ class Workers:
             self.crew.hire(place, self.count)
         for worker in self.crew.members:
             worker.delivered, worker.wanted = 0, True
-            worker.tell(Order.EPOCH)
+            worker.tell(WorkerCommand.EPOCH)
 
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in self.crew.members]
@@ -136,10 +136,10 @@ class Workers:
     def close(self) -> None:
         self.crew.stop()
 
-    def _wanted(self) -> list[Worker]:
+    def _wanted(self) -> list[WorkerProcess]:
         return [worker for worker in self.crew.members if worker.wanted]
 
-    def _next_worker(self) -> Worker:
+    def _next_worker(self) -> WorkerProcess:
         if not self.staffing.in_turn:
             return min(self._wanted(), key=lambda worker: len(worker.owed))
         members = self.crew.members
@@ -149,15 +149,15 @@ class Workers:
             if worker.wanted:
                 return worker
 
-    def _hand(self, worker: Worker, task: Task) -> None:
+    def _hand(self, worker: WorkerProcess, task: BatchTask) -> None:
         task.slot.put(task.keys)
         if not worker.owed:
             worker.since = time.monotonic()
         worker.owed[task.number] = task
         slot = task.slot
-        worker.tell(Order.FETCH, task.number, slot.offset, slot.size, len(task.keys), self.epoch_seed)
+        worker.tell(WorkerCommand.FETCH, task.number, slot.offset, slot.size, len(task.keys), self.epoch_seed)
 
-    def _unpacked(self, task: Task, written: Written) -> Fetched | ExceptionWrapper:
+    def _unpacked(self, task: BatchTask, written: PickleExtent) -> Fetched | ExceptionWrapper:
         if self.ring.lent < MOST_HELD:
             array = self.ring.lend(task.slot)
         else:  # the consumer keeps its batches: the ring must not run dry
@@ -184,27 +184,27 @@ class Workers:
         if self.staffing.timeout:
             self._look_for_hangs()
 
-    def _note(self, worker: Worker, report: Heard) -> None:
+    def _note(self, worker: WorkerProcess, report: Heard) -> None:
         kind, number, start, length = report[:4]
-        if kind == Report.SETTLED:
+        if kind == WorkerReply.SETTLED:
             worker.settled, self._unborn = True, 0
             return
-        task: Task = worker.owed[number]
-        if kind == Report.NEED:
+        task: BatchTask = worker.owed[number]
+        if kind == WorkerReply.NEED:
             task.slot = self._larger(task.slot, start)
             if not worker.dead:
-                worker.tell(Order.GRANT, number, task.slot.offset, task.slot.size)
+                worker.tell(WorkerCommand.GRANT, number, task.slot.offset, task.slot.size)
             return
         del worker.owed[number]
-        worker.delivered += kind == Report.DONE
-        if kind == Report.DONE:
-            task.written = Written(start, length)
+        worker.delivered += kind == WorkerReply.DONE
+        if kind == WorkerReply.DONE:
+            task.written = PickleExtent(start, length)
         else:
             task.ended, worker.wanted = True, False
         if not worker.dead:
             self._let_go(worker)
 
-    def _let_go(self, worker: Worker) -> None:
+    def _let_go(self, worker: WorkerProcess) -> None:
         """Of a crew that was made smaller."""
         if not worker.wanted and not worker.owed and not self.staffing.source.iterable:
             self.crew.bury(worker)
@@ -217,8 +217,8 @@ class Workers:
                     self._note(worker, report)
                 self._replace(worker, f"timed out after {self.staffing.timeout:g} seconds", LIVES_OF_A_HANG)
 
-    def _replace(self, worker: Worker, cause: str, lives: int) -> None:
-        owed: list[Task] = list(worker.owed.values())
+    def _replace(self, worker: WorkerProcess, cause: str, lives: int) -> None:
+        owed: list[BatchTask] = list(worker.owed.values())
         if owed:
             self._blame(worker, owed[0], cause, lives)
         if not worker.wanted and not owed:
@@ -229,7 +229,7 @@ class Workers:
         for task in owed:
             self._hand(successor, task)
 
-    def _blame(self, worker: Worker, task: Task, cause: str, lives: int) -> None:
+    def _blame(self, worker: WorkerProcess, task: BatchTask, cause: str, lives: int) -> None:
         """The batch under way, unless the worker had not begun with it."""
         if worker.settled:
             task.lives += lives
@@ -239,12 +239,12 @@ class Workers:
             raise _lost(task, cause)
 
 
-def _how(worker: Worker) -> str:
+def _how(worker: WorkerProcess) -> str:
     code = worker.exit_code
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
-def _lost(task: Task, cause: str) -> WorkerLostError:
+def _lost(task: BatchTask, cause: str) -> WorkerLostError:
     keys = pickle.loads(task.keys)
     shown = f"{keys!r:.200}"
     return WorkerLostError(
@@ -265,7 +265,7 @@ Heard = tuple[int, ...]
 class Staffing:
     """How workers are started. `in_turn`: batch i goes to worker i mod n and seeds are per worker, as in torch."""
 
-    source: Source
+    source: FetchSpec
     context: Any
     base_seed: int
     init: Callable[[int], None] | None = None
@@ -274,7 +274,7 @@ class Staffing:
 
 
 @dataclass(eq=False)
-class Worker:
+class WorkerProcess:
     """One process in its place. `owed` are the tasks that it has, oldest first."""
 
     place: int
@@ -289,7 +289,7 @@ class Worker:
     dead: bool = False
     exit_code: int | None = None
 
-    def tell(self, order: Order, number: int = 0, *rest: int) -> None:
+    def tell(self, order: WorkerCommand, number: int = 0, *rest: int) -> None:
         record = RECORD.pack(order, number, *rest, *([0] * (4 - len(rest))))
         with suppress(BrokenPipeError):  # it has died: heard of soon
             os.write(self.orders.fileno(), record)
@@ -310,12 +310,12 @@ class Crew:
 
     def __init__(self, staffing: Staffing, handle: int) -> None:
         self.staffing, self._handle = staffing, handle
-        self.members: list[Worker] = []
+        self.members: list[WorkerProcess] = []
         self._poll = select.poll()
-        self._by_descriptor: dict[int, Worker] = {}
+        self._by_descriptor: dict[int, WorkerProcess] = {}
         self.stop = weakref.finalize(self, _stop, self.members, os.getpid())
 
-    def hire(self, place: int, of: int, passed: int = 0) -> Worker:
+    def hire(self, place: int, of: int, passed: int = 0) -> WorkerProcess:
         """Start a process; `passed` are batches of its stream that were delivered before."""
         staffing = self.staffing
         order_end, orders = staffing.context.Pipe(duplex=False)
@@ -334,9 +334,9 @@ class Crew:
         order_end.close()
         report_end.close()
         os.set_blocking(reports.fileno(), False)
-        return self._enlisted(Worker(place, process, orders, reports))
+        return self._enlisted(WorkerProcess(place, process, orders, reports))
 
-    def _enlisted(self, worker: Worker) -> Worker:
+    def _enlisted(self, worker: WorkerProcess) -> WorkerProcess:
         for descriptor in (worker.reports.fileno(), worker.process.sentinel):
             self._poll.register(descriptor, select.POLLIN)
             self._by_descriptor[descriptor] = worker
@@ -344,7 +344,7 @@ class Crew:
         self.members.sort(key=lambda each: each.place)
         return worker
 
-    def hear(self, timeout: float) -> Iterator[tuple[Worker, Heard | None]]:
+    def hear(self, timeout: float) -> Iterator[tuple[WorkerProcess, Heard | None]]:
         """Reports that have come, None for a worker that has died after its last one."""
         events = self._poll.poll(timeout * 1000)
         if not events and timeout:  # a sentinel may be kept open by a process that the worker left behind
@@ -367,7 +367,7 @@ class Crew:
                 yield from ((worker, report) for report in self.bury(worker))
                 yield worker, None
 
-    def bury(self, worker: Worker) -> list[Heard]:
+    def bury(self, worker: WorkerProcess) -> list[Heard]:
         """End it for good, and what it had still reported. Its slots are safe to use again afterwards."""
         worker.dead = True
         worker.process.kill()
@@ -382,11 +382,11 @@ class Crew:
         return last
 
 
-def _stop(members: list[Worker], owner: int) -> None:
+def _stop(members: list[WorkerProcess], owner: int) -> None:
     if os.getpid() != owner:
         return  # a forked copy: the processes are not its own
     for worker in members:
-        worker.tell(Order.STOP)
+        worker.tell(WorkerCommand.STOP)
     deadline = time.monotonic() + GRACE_S
     for worker in members:
         worker.process.join(max(0.0, deadline - time.monotonic()))
@@ -397,7 +397,7 @@ def _stop(members: list[Worker], owner: int) -> None:
     members.clear()
 
 
-def _close(worker: Worker) -> None:
+def _close(worker: WorkerProcess) -> None:
     worker.orders.close()
     worker.reports.close()
     with suppress(
@@ -420,4 +420,4 @@ def _received(sent: Any) -> Descriptor:
     return Descriptor(sent.detach())
 
 
-__all__ = ["Crew", "Descriptor", "Heard", "Order", "Report", "Staffing", "Worker"]
+__all__ = ["Crew", "Descriptor", "Heard", "Staffing", "WorkerCommand", "WorkerProcess", "WorkerReply"]

@@ -27,15 +27,15 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils import worker as torch_worker
 
 from hotlap.data import loader_fetch as seeds
-from hotlap.data.loader_fetch import Fetch, Fetched, Source, fetch_of
-from hotlap.data.ring import Arena, DoesNotFitError, Written, collate_straight_into, map_slot, write
+from hotlap.data.loader_fetch import Fetch, Fetched, FetchSpec, fetch_of
+from hotlap.data.ring import Arena, DoesNotFitError, PickleExtent, collate_straight_into, map_slot, write
 
 RECORD = struct.Struct("<6q")
 AT_ONCE = 64  # records that are read together, far less than a pipe holds
 LOOK_FOR_PARENT_S = 1.0
 
 
-class Order(IntEnum):
+class WorkerCommand(IntEnum):
     """To a worker: (order, number, offset, size, length of the keys, -)."""
 
     FETCH = 0
@@ -44,7 +44,7 @@ class Order(IntEnum):
     STOP = 3
 
 
-class Report(IntEnum):
+class WorkerReply(IntEnum):
     """From a worker: (report, number, start, length, wall ns, cpu ns)."""
 
     DONE = 0
@@ -57,7 +57,7 @@ class Report(IntEnum):
 class Post:
     """What a worker is told when it is started. `by_batch`: seed each batch by its number."""
 
-    source: Source
+    source: FetchSpec
     worker: int
     workers: int
     base_seed: int
@@ -95,7 +95,7 @@ class _Worker:
 
     def work(self) -> None:
         self._settle_in()
-        self._report(Report.SETTLED, 0)
+        self._report(WorkerReply.SETTLED, 0)
         while orders := self._told():
             for order in RECORD.iter_unpack(orders):
                 if not self._obey(*order):
@@ -138,9 +138,9 @@ class _Worker:
 
     def _obey(self, *record: int) -> bool:
         order, number, offset, size, length, seed = record
-        if order == Order.STOP:
+        if order == WorkerCommand.STOP:
             return False
-        if order == Order.GRANT:
+        if order == WorkerCommand.GRANT:
             assert self.waiting is not None
             self.arena = Arena(self._map(offset, size))
             self._deliver(*self.waiting)
@@ -148,7 +148,7 @@ class _Worker:
                 self._obey(*self.backlog.popleft())
         elif self.waiting is not None:
             self.backlog.append(record)  # batches of a worker come in their order
-        elif order == Order.EPOCH:
+        elif order == WorkerCommand.EPOCH:
             self._begin(length)
         else:
             self._serve(number, self._map(offset, size), length, seed)
@@ -168,7 +168,7 @@ class _Worker:
             content: Any = self.fault or self._fetched(keys)
         except Exception as error:
             if isinstance(error, StopIteration) and self.post.source.iterable:
-                self._report(Report.END, number)
+                self._report(WorkerReply.END, number)
                 return
             content = self._wrapped()
         self._deliver(number, content)
@@ -188,11 +188,11 @@ class _Worker:
             written = self._written(content)
         except DoesNotFitError as miss:
             self.waiting = number, _off_the_slot(content)
-            self._report(Report.NEED, number, miss.need)
+            self._report(WorkerReply.NEED, number, miss.need)
             return
-        self._report(Report.DONE, number, written.start, written.length, wall, cpu)
+        self._report(WorkerReply.DONE, number, written.start, written.length, wall, cpu)
 
-    def _written(self, content: Any) -> Written:
+    def _written(self, content: Any) -> PickleExtent:
         assert self.arena is not None
         try:
             return write(content, self.arena)
@@ -202,7 +202,7 @@ class _Worker:
             self.arena.used = 0
             return write(_told(self._wrapped()), self.arena)
 
-    def _report(self, report: Report, number: int, *rest: int) -> None:
+    def _report(self, report: WorkerReply, number: int, *rest: int) -> None:
         os.write(self.reports, RECORD.pack(report, number, *rest, *([0] * (4 - len(rest)))))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hotlap.cost.reading import disturbed
 from hotlap.facts.host import Host
 from hotlap.facts.summary import Summary
-from hotlap.facts.timeline import HotLine, Model, Stage, SyncPoint, Timeline
+from hotlap.facts.timeline import HotLine, ModelFacts, Stage, SyncPoint, Timeline
 from hotlap.ports.rule import Sight
 from hotlap.stats.robust import median, quantile
 from hotlap.units import NS_PER_MS
@@ -107,7 +107,7 @@ def device_memory(timeline: Timeline, host: Host) -> int | None:
     return host.gpus[0].memory_bytes if host.gpus else None
 
 
-def dtypes(model: Model) -> tuple[str, ...]:
+def dtypes(model: ModelFacts) -> tuple[str, ...]:
     """`torch.float32` and `float32` are the same word."""
     return tuple(dtype.removeprefix("torch.") for dtype in model.dtypes)
 

@@ -15,7 +15,7 @@ from hotlap.cost.reading import Load, load_of, rows_of, training_loader
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding, Severity
 from hotlap.facts.experiment import Experiment
-from hotlap.facts.timeline import HotLine, Loader, Place, Stage, Timeline, Worker
+from hotlap.facts.timeline import HotLine, LoaderFacts, SourceLine, Stage, Timeline, WorkerFacts
 from hotlap.ports.rule import Sight
 
 SAMPLES = 5  # fewer do not make a place
@@ -27,10 +27,10 @@ _FETCHING = frozenset(
 
 
 @dataclass(frozen=True)
-class Input:
+class InputTimes:
     """The loader that feeds training. Of the step, `restart`, `cpu`, `wait`, `collate` and `rest` make up `data`."""
 
-    loader: Loader
+    loader: LoaderFacts
     load: Load
     data: float
     cpu: float  # or waiting for a core
@@ -48,7 +48,7 @@ class Input:
         return self.load.work.fetch_s * 1e3 / max(1.0, self.load.work.items)
 
 
-def input_of(sight: Sight) -> Input | None:
+def input_of(sight: Sight) -> InputTimes | None:
     """The input side of the pace-setting rank; None where no loader, no batch or no steady step was seen."""
     found = training_loader(sight.timeline)
     load = load_of(sight.timeline, sight.summary, sight.host)
@@ -61,7 +61,9 @@ def input_of(sight: Sight) -> Input | None:
     scale = (data - restart) * busy / load.work.seconds
     work = load.work
     computing = (work.cpu_s + work.queue_s) * scale
-    return Input(loader, load, data, computing, work.wait_s * scale, work.collate_s * scale, busy, restart)
+    return InputTimes(
+        loader, load, data, computing, work.wait_s * scale, work.collate_s * scale, busy, restart
+    )
 
 
 def restart_share(sight: Sight, index: int) -> float:
@@ -72,7 +74,7 @@ def restart_share(sight: Sight, index: int) -> float:
     return start_s(sight.timeline, index) * (loader.epochs - 1) / seconds
 
 
-def restarts(loader: Loader) -> bool:
+def restarts(loader: LoaderFacts) -> bool:
     """Whether its workers were ended and started again."""
     return loader.num_workers > 0 and not loader.persistent_workers and loader.epochs > 1
 
@@ -90,7 +92,7 @@ def _loading(load: Load, data: float) -> float:
     return min(1.0, load.batches * load.work.seconds / exposed) if exposed > 0 else 1.0
 
 
-def _busy(sight: Sight, rows: list[Worker]) -> float:
+def _busy(sight: Sight, rows: list[WorkerFacts]) -> float:
     work = sum(row.fetch_s + row.collate_s for row in rows)
     life = work + sum(row.wait_s for row in rows)
     # While the run validates or saves, the queue is full and the workers rest: that is no sign of spare
@@ -111,7 +113,7 @@ def data_line(timeline: Timeline, workers: int) -> HotLine | None:
     return top_line(timeline, Stage.DATA, role_of(workers))
 
 
-def item_line(timeline: Timeline, loader: Loader) -> HotLine | None:
+def item_line(timeline: Timeline, loader: LoaderFacts) -> HotLine | None:
     """The line that held most of the item time, where the items are made: none of the loader's own collate function.
     None where it was met too seldom to be sure."""
     lines = _lines(timeline, Stage.DATA, role_of(loader.num_workers))
@@ -119,7 +121,7 @@ def item_line(timeline: Timeline, loader: Loader) -> HotLine | None:
     return line if line is not None and line.samples >= SAMPLES else None
 
 
-def collate_line(timeline: Timeline, loader: Loader, *, mostly: bool) -> HotLine | None:
+def collate_line(timeline: Timeline, loader: LoaderFacts, *, mostly: bool) -> HotLine | None:
     """The line that held most of the collating. The sampler does not tell it from fetching items: it is one of the
     loader's own collate function or, where batches are `mostly` collated, the largest that is not in a dataset."""
     lines = _lines(timeline, Stage.DATA, role_of(loader.num_workers))
@@ -151,7 +153,7 @@ def _largest(lines: Iterable[HotLine]) -> HotLine | None:
     return max(lines, key=lambda line: line.share, default=None)
 
 
-def _collates(line: HotLine, loader: Loader) -> bool:
+def _collates(line: HotLine, loader: LoaderFacts) -> bool:
     """Whether it is in the loader's collate function, or in a method of its collate object."""
     return bool(loader.collate) and f"{line.place.function}.".startswith(f"{loader.collate}.")
 
@@ -180,7 +182,7 @@ def line_evidence(line: HotLine | None) -> Evidence:
     return {"callee": called, "line_share": line.share}
 
 
-def line_place(line: HotLine | None, otherwise: Place | None) -> Place | None:
+def line_place(line: HotLine | None, otherwise: SourceLine | None) -> SourceLine | None:
     return line.place if line else otherwise
 
 

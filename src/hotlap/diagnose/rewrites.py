@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hotlap.diagnose.compute import in_training, steps_run
-from hotlap.facts.experiment import LEAST_GAIN, Experiments, State
+from hotlap.facts.experiment import LEAST_GAIN, Experiments, ExperimentState
 from hotlap.facts.rewrite import Recognised, Rewriting
 from hotlap.facts.summary import Summary, by_pace, summarise
 from hotlap.facts.timeline import HotLine, Stage, Timeline
@@ -19,7 +19,7 @@ from hotlap.ports.knob import Numerics
 from hotlap.ports.rewrite import Cost, Edit, Function, Value
 from hotlap.probe import boundary
 from hotlap.rewriting.hook import Spotted, spotted
-from hotlap.source.files import Source, UnreadableError, edited
+from hotlap.source.files import SourceFile, UnreadableError, edited
 from hotlap.source.values import merged
 
 _Group = tuple[str, str, int]  # pattern, file, line
@@ -69,7 +69,7 @@ def _elsewhere(timeline: Timeline, summary: Summary, folder: str) -> list[Recogn
     files = {Path(folder, each.place.file) for each in timeline.lines}
     for path in sorted(each for each in files if _is_below(each, folder)):
         try:
-            source = Source.read(path)
+            source = SourceFile.read(path)
         except UnreadableError:
             continue
         for function in source.functions:
@@ -113,7 +113,7 @@ def _at(line: HotLine, held: float, timeline: Timeline, folder: str) -> Iterable
     """What is recognised in the function of a hot line and holds that line."""
     path = Path(folder, line.place.file)
     try:
-        source = Source.read(path)
+        source = SourceFile.read(path)
     except UnreadableError:
         return
     number = line.place.line
@@ -147,7 +147,7 @@ def _by_line(sites: Iterable[Spotted]) -> Iterable[list[Spotted]]:
     return groups.values()
 
 
-def _described(group: Sequence[Spotted], source: Source, folder: str) -> Recognised:
+def _described(group: Sequence[Spotted], source: SourceFile, folder: str) -> Recognised:
     first = group[0]
     edits = [edit for each in group for edit in each.edits]
     line = getattr(first.site.node, "lineno", 1)
@@ -205,7 +205,7 @@ def shown_file(path: str, folder: str) -> str:
     return os.path.relpath(real, home) if real.startswith(home + os.sep) else real
 
 
-def diff_of(source: Source, edits: Sequence[Edit], file: str, context: int = 3) -> str:
+def diff_of(source: SourceFile, edits: Sequence[Edit], file: str, context: int = 3) -> str:
     """What `git apply` takes."""
     before, after = _lines(source.text), _lines(edited(source.text, edits))
     parts = difflib.unified_diff(before, after, f"a/{file}", f"b/{file}", n=context)
@@ -213,7 +213,7 @@ def diff_of(source: Source, edits: Sequence[Edit], file: str, context: int = 3) 
     return "".join(ended)
 
 
-def changed_lines(source: Source, edits: Sequence[Edit]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def changed_lines(source: SourceFile, edits: Sequence[Edit]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Lines that go and lines that come, without the indent that all have in common."""
     before, after = _lines(source.text), _lines(edited(source.text, edits))
     old: list[str] = []
@@ -236,6 +236,6 @@ def _measured(each: Recognised, experiments: Experiments | None) -> Recognised:
     key = each.rewriting.key if each.rewriting is not None else ""
     tried = experiments.of(key) if experiments is not None and key else ()
     known: Mapping[str, object] = {}
-    if tried and tried[0].state in (State.FASTER, State.NO_GAIN):
+    if tried and tried[0].state in (ExperimentState.FASTER, ExperimentState.NO_GAIN):
         known = {"gain": tried[0].gain, "interval": tried[0].interval}
     return replace(each, **known)  # type: ignore[arg-type]

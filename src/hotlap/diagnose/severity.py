@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hotlap.facts.diagnosis import Basis, Cause, Finding, Fix, Severity
-from hotlap.facts.experiment import Experiment, Experiments, State
-from hotlap.facts.timeline import Place
+from hotlap.facts.experiment import Experiment, Experiments, ExperimentState
+from hotlap.facts.timeline import SourceLine
 from hotlap.ports.knob import Knob
 from hotlap.ports.rule import Rule, Sight
 
@@ -43,7 +43,7 @@ def finding(
     cause: Cause,
     share: float,
     evidence: Evidence,
-    where: Place | None = None,
+    where: SourceLine | None = None,
     at_most: Severity = Severity.CRITICAL,
 ) -> Finding | None:
     """A finding if its exposed time is worth reporting. Evidence that is None was not measured and is left out.
@@ -86,7 +86,7 @@ def tried_for(rule: Rule, sight: Sight, knobs: Iterable[Knob]) -> list[Experimen
 
 def best_won(tried: Iterable[Experiment]) -> Experiment | None:
     """The one that saved most; of equals the one whose interval says so with more certainty."""
-    won = [each for each in tried if each.state is State.FASTER and each.saved > 0]
+    won = [each for each in tried if each.state is ExperimentState.FASTER and each.saved > 0]
     return max(won, key=lambda each: (each.saved, _least(each)), default=None)
 
 
@@ -112,7 +112,9 @@ def weighed(found: Finding, rule: Rule, tried: Sequence[Experiment], sight: Sigh
 
 def fixes_of(tried: Iterable[Experiment]) -> tuple[Fix, ...]:
     """The settings that won, the largest gain first: what may as well be noise is no advice."""
-    won = sorted((each for each in tried if each.state is State.FASTER), key=lambda each: -(each.gain or 0.0))
+    won = sorted(
+        (each for each in tried if each.state is ExperimentState.FASTER), key=lambda each: -(each.gain or 0.0)
+    )
     return tuple(
         Fix(each.knob, each.setting, interval=each.interval, measured_gain=each.gain) for each in won
     )

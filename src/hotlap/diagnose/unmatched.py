@@ -11,7 +11,7 @@ from hotlap.facts.rewrite import Recognised, Unmatched
 from hotlap.facts.summary import by_pace, summarise
 from hotlap.facts.timeline import HotLine, Stage, Timeline
 from hotlap.ports.rewrite import Function, Seen, Value
-from hotlap.source.files import Source, UnreadableError
+from hotlap.source.files import SourceFile, UnreadableError
 from hotlap.source.values import Observed, dotted, full_name
 
 _MOST = 3
@@ -36,14 +36,14 @@ def unmatched(
         if share < _WORTH_A_LOOK or line.stage in _OWN_WORK or (file, line.place.function) in known:
             continue
         try:
-            source = Source.read(path)
+            source = SourceFile.read(path)
         except UnreadableError:
             continue
         lines.append(_described(line, share, file, source, timeline))
     return tuple(lines[:_MOST])
 
 
-def _described(line: HotLine, share: float, file: str, source: Source, timeline: Timeline) -> Unmatched:
+def _described(line: HotLine, share: float, file: str, source: SourceFile, timeline: Timeline) -> Unmatched:
     function = source.function_at(line.place.line)
     seen = Observed(line.values, source.tree)
     fetches = function.qualname.rpartition(".")[2] == "__getitem__"

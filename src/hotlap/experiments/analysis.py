@@ -9,7 +9,7 @@ from statistics import linear_regression, median
 from typing import Any
 
 from hotlap.facts.diagnosis import Interval
-from hotlap.facts.experiment import LEAST_GAIN, Block, Experiment, State
+from hotlap.facts.experiment import LEAST_GAIN, Experiment, ExperimentState, StepBlock
 from hotlap.stats.compare import Ratio, Scatter, pooled, repeated
 
 CONFIDENCE = 0.99  # whoever looks after each round is fooled more often than who looks once
@@ -18,11 +18,11 @@ ORIGINAL = -1  # in place of a change's number
 
 
 @dataclass(frozen=True)
-class Seen:
+class LabelledBlock:
     """A block, and the number of the change that it shows; ORIGINAL where it shows none."""
 
     change: int
-    block: Block
+    block: StepBlock
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Step:
     wall: int
 
 
-def ratios(seen: Sequence[Seen], beside_ns: float = 0.0) -> tuple[dict[int, list[float]], Scatter]:
+def ratios(seen: Sequence[LabelledBlock], beside_ns: float = 0.0) -> tuple[dict[int, list[float]], Scatter]:
     """By change the ratio of each of its blocks, and how much such a ratio scatters.
 
     `beside_ns` is what a step takes on average for stages that do not occur while experiments run, as validation.
@@ -68,7 +68,7 @@ def _neighbours(index: int, of_original: Sequence[int]) -> list[int]:
     return before + after
 
 
-def _counted(seen: Sequence[Seen]) -> list[list[_Step]]:
+def _counted(seen: Sequence[LabelledBlock]) -> list[list[_Step]]:
     """The steps of each block: they count for tokens where all steps show them, else for samples, else for 1."""
     blocks = [one.block for one in seen]
 
@@ -147,7 +147,7 @@ class Change:
 
 
 @dataclass
-class Trial:
+class ChangeTrial:
     """The experiment of one change under way."""
 
     change: Change
@@ -159,25 +159,27 @@ class Trial:
     asked: int = 0  # turns, also those that have not come yet
 
     @property
-    def state(self) -> State:
+    def state(self) -> ExperimentState:
         if self.refused:
-            return State.REFUSED
+            return ExperimentState.REFUSED
         if self.ratio is None:
-            return State.NOT_TRIED
+            return ExperimentState.NOT_TRIED
         gain, low, high = self.ratio.value - 1, self.ratio.low - 1, self.ratio.high - 1
         turns = len(self.ratios)
         if high < 0 or (high < LEAST_GAIN and turns >= LEAST_TURNS):
-            return State.NO_GAIN
+            return ExperimentState.NO_GAIN
         sure = (low > 0 and turns >= LEAST_TURNS) or low > _PLAIN
-        return State.FASTER if sure and gain >= LEAST_GAIN else State.UNDECIDED
+        return ExperimentState.FASTER if sure and gain >= LEAST_GAIN else ExperimentState.UNDECIDED
 
     @property
     def pending(self) -> bool:
         """Whether more turns could tell more, also of a gain that one turn has made plain."""
-        few = self.state is State.FASTER and len(self.ratios) < LEAST_TURNS
+        few = self.state is ExperimentState.FASTER and len(self.ratios) < LEAST_TURNS
         large = self.ratio is not None and self.ratio.value - 1 >= _LARGE
         most = _MOST_OF_LARGE if large else MOST_TURNS
-        return (few or self.state in (State.NOT_TRIED, State.UNDECIDED)) and self.asked < most
+        return (
+            few or self.state in (ExperimentState.NOT_TRIED, ExperimentState.UNDECIDED)
+        ) and self.asked < most
 
     @property
     def promise(self) -> float:
@@ -199,7 +201,7 @@ class Trial:
             ratio.value - 1 if ratio else None,
             Interval(ratio.low - 1, ratio.high - 1) if ratio else None,
             loosest(classes),
-            self.refused or (why_not if state is State.NOT_TRIED else ""),
+            self.refused or (why_not if state is ExperimentState.NOT_TRIED else ""),
             len(self.ratios),
             change.beside,
             built,

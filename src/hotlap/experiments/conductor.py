@@ -7,16 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hotlap.experiments.analysis import LEAST_TURNS, ORIGINAL, Change, Seen, Trial, ratio_of, ratios
+from hotlap.experiments.analysis import (
+    LEAST_TURNS,
+    ORIGINAL,
+    Change,
+    ChangeTrial,
+    LabelledBlock,
+    ratio_of,
+    ratios,
+)
 from hotlap.facts.experiment import (
     ALL_DECIDED,
     HELD,
     READY,
-    Block,
     Experiment,
     Experiments,
+    ExperimentState,
     Round,
-    State,
+    StepBlock,
     read_blocks,
     read_failure,
     write_round,
@@ -42,7 +50,7 @@ _LEAD_S = 3.0  # that a round needs to reach every rank
 
 
 @dataclass(frozen=True)
-class Job:
+class MeasuredJob:
     """What is known of the job when its window is measured. `beside_ns`: see `analysis.ratios`. `epoch_steps`: an epoch
     is as long, where that is known; workers are started in each."""
 
@@ -65,7 +73,7 @@ class Conductor:
         self,
         folder: Path,
         seconds: float,
-        look: Callable[[], Job | None],
+        look: Callable[[], MeasuredJob | None],
         made: Callable[[], int],
         say: Callable[[str], None],
         *,
@@ -73,13 +81,13 @@ class Conductor:
     ) -> None:
         self._one_turn_each = one_turn_each
         self._folder, self._seconds, self._look, self._made, self._say = folder, seconds, look, made, say
-        self._job: Job | None = None
-        self._trials: list[Trial] = []
+        self._job: MeasuredJob | None = None
+        self._trials: list[ChangeTrial] = []
         self._began = 0.0
         self._round = 0
-        self._asked: list[tuple[int, Trial | None]] = []  # of the round under way: its variants
+        self._asked: list[tuple[int, ChangeTrial | None]] = []  # of the round under way: its variants
         self._order: tuple[int, ...] = ()
-        self._seen: list[Seen] = []
+        self._seen: list[LabelledBlock] = []
         self._read = 0  # blocks
         self._dropped: set[int] = set()
         self._ended = ""
@@ -120,7 +128,7 @@ class Conductor:
                 ended = (
                     f"{shown} was not ready when the time was up" if late else f"the job ended under {shown}"
                 )
-            if under_way.state is State.NOT_TRIED:
+            if under_way.state is ExperimentState.NOT_TRIED:
                 under_way.refused = NOT_READY if late else ENDED_IT
         tried = [trial.result(self._needless(trial) or ended or TIME_IS_UP) for trial in self._trials]
         if self._job.crowded:
@@ -138,7 +146,7 @@ class Conductor:
             self._end("no steady step was seen")
             return
         self._began = time.monotonic()
-        self._trials = [Trial(change) for change in self._job.changes]
+        self._trials = [ChangeTrial(change) for change in self._job.changes]
         if self._one_turn_each:
             self._seconds = max(self._seconds, self._block_s + len(self._trials) * self._turn_s)
         self._next()
@@ -207,7 +215,7 @@ class Conductor:
             self._judge()
         return not self._order
 
-    def _take(self, block: Block) -> None:
+    def _take(self, block: StepBlock) -> None:
         if block.round != self._round or block.variant >= len(self._asked):
             return
         number, trial = self._asked[block.variant]
@@ -220,7 +228,7 @@ class Conductor:
             trial.settling_ns.append(block.settling_ns)
         each_ns = round(block.start_ns / self._job.epoch_steps) if self._job and self._job.epoch_steps else 0
         walls = tuple(wall + each_ns for wall in block.walls)
-        self._seen.append(Seen(number, replace(block, walls=walls)))
+        self._seen.append(LabelledBlock(number, replace(block, walls=walls)))
         at = self._order.index(block.variant) if block.variant in self._order else -1
         self._order = self._order[:at] + self._order[at + 1 :] if at >= 0 else self._order
 
@@ -233,7 +241,7 @@ class Conductor:
 
     # -- what comes next ----------------------------------------------------------------------------------------
 
-    def _choose(self) -> list[Trial]:
+    def _choose(self) -> list[ChangeTrial]:
         """Changes of the next round, as many as there is time for."""
         pending = [trial for trial in self._trials if trial.pending and not self._needless(trial)]
         first = [trial for trial in pending if not trial.change.comes_last]
@@ -248,7 +256,7 @@ class Conductor:
         last.sort(key=lambda trial: (trial.asked >= LEAST_TURNS, trial.change.comes_last))
         return self._affordable(last[:1], 0.0)
 
-    def _needless(self, trial: Trial) -> str:
+    def _needless(self, trial: ChangeTrial) -> str:
         """Why it is not tried: a larger batch after one that brought nothing, or a build that takes longer than there
         is time."""
         change = trial.change
@@ -259,9 +267,9 @@ class Conductor:
             for other in self._trials
             if other.change.knob == change.knob == "batch-size" and other.change.setting < change.setting
         ]
-        return "" if all(other.state is State.FASTER for other in smaller) else SMALLER_FIRST
+        return "" if all(other.state is ExperimentState.FASTER for other in smaller) else SMALLER_FIRST
 
-    def _affordable(self, several: Sequence[Trial], kept_s: float) -> list[Trial]:
+    def _affordable(self, several: Sequence[ChangeTrial], kept_s: float) -> list[ChangeTrial]:
         count = int((self._left - kept_s - self._block_s) / self._turn_s)
         return list(several[: max(0, count)])
 
@@ -292,6 +300,6 @@ class Conductor:
 
 def _doubted(each: Experiment) -> Experiment:
     """Under foreign load fewer threads may win by far, and lose on a quiet machine."""
-    if each.knob not in _OF_CORES or each.state is not State.FASTER:
+    if each.knob not in _OF_CORES or each.state is not ExperimentState.FASTER:
         return each
-    return replace(each, state=State.UNDECIDED, reason=CROWDED)
+    return replace(each, state=ExperimentState.UNDECIDED, reason=CROWDED)

@@ -12,7 +12,7 @@ from hotlap.cost.reading import disturbed, training_loader
 from hotlap.diagnose.rewrites import recognised
 from hotlap.diagnose.run import all_rules, sight_of
 from hotlap.experiments.analysis import Change
-from hotlap.experiments.conductor import Conductor, Job
+from hotlap.experiments.conductor import Conductor, MeasuredJob
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.experiment import FREE_INPUT, LEAST_GAIN, Experiments
 from hotlap.facts.host import Host
@@ -72,7 +72,7 @@ class Lead:
     def __call__(self, folder: Path, observer: Observer, origin: int) -> Experimenting:
         from hotlap.timeline.gather import timelines_in
 
-        def look() -> Job | None:
+        def look() -> MeasuredJob | None:
             seen = timelines_in(folder, perf_counter_ns(), Ending.WINDOW, origin, observer.looks)
             return job_of(by_pace(seen), self.host, self.plan, self.wanted)
 
@@ -85,7 +85,7 @@ class Lead:
 
 def job_of(
     timelines: tuple[Timeline, ...], host: Host, plan: Plan, wanted: Callable[[Change], bool]
-) -> Job | None:
+) -> MeasuredJob | None:
     """None where no step was steady. What the plan holds is not switched beside a change once more."""
     first = next((each for each in timelines if each.rank == 0), next(iter(timelines), None))
     summary = summarise(first) if first is not None else None
@@ -109,7 +109,7 @@ def job_of(
     step_s = max(1e-6, (summary.step_ms - beside_ms) / 1e3)
     tried = (*bound, *chosen) if chosen else ()
     crowded = disturbed(first, host)
-    return Job(first.pid, first.world, step_s, beside_ms * 1e6, tried, _epoch_steps(first), crowded)
+    return MeasuredJob(first.pid, first.world, step_s, beside_ms * 1e6, tried, _epoch_steps(first), crowded)
 
 
 def _epoch_steps(timeline: Timeline) -> float:

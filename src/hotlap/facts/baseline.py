@@ -14,7 +14,7 @@ from hotlap.facts.trial import Figures, count_for, counted, is_rate
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineIdentity:
     """What must be the same for figures of two days to be held against each other."""
 
     cpu: str
@@ -37,7 +37,7 @@ class Baseline:
     """
 
     command: str
-    machine: Machine
+    machine: MachineIdentity
     saved: str  # day
     rates: tuple[float, ...]
     paces: tuple[float, ...]
@@ -120,6 +120,6 @@ def _counted(baseline: Baseline, counts: str) -> Baseline:
     return replace(baseline, rates=baseline.by_count[counts], figures=counted(baseline.figures, counts))
 
 
-def machine_of(host: Host) -> Machine:
+def machine_of(host: Host) -> MachineIdentity:
     """The part of a host that bears on its speed."""
-    return Machine(host.cpu, host.cores, host.machine, tuple(gpu.name for gpu in host.gpus))
+    return MachineIdentity(host.cpu, host.cores, host.machine, tuple(gpu.name for gpu in host.gpus))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hotlap.facts.timeline import Place
+from hotlap.facts.timeline import SourceLine
 
 HEALTHY = "healthy"
 
@@ -100,7 +100,7 @@ class Finding:
     severity: Severity
     share: float
     evidence: Mapping[str, float | str] = field(default_factory=dict)
-    where: Place | None = None
+    where: SourceLine | None = None
     fixes: tuple[Fix, ...] = ()
     basis: Basis = Basis.EXPOSED
 

@@ -19,7 +19,7 @@ FREE_INPUT = "free-input"
 """Stands in the place of a knob: steps on replayed batches, the most that any change of the input can bring."""
 
 
-class State(StrEnum):
+class ExperimentState(StrEnum):
     """What an experiment has shown. `faster` and `no-gain` are decided by the interval, `undecided` is not."""
 
     FASTER = "faster"
@@ -40,7 +40,7 @@ class Experiment:
 
     knob: str
     setting: str
-    state: State
+    state: ExperimentState
     gain: float | None = None
     interval: Interval | None = None
     numerics: str = ""
@@ -75,7 +75,7 @@ class Experiments:
     @property
     def faster(self) -> tuple[Experiment, ...]:
         """Changes that are worth a setting."""
-        return tuple(each for each in self.measured if each.state is State.FASTER)
+        return tuple(each for each in self.measured if each.state is ExperimentState.FASTER)
 
     @property
     def free_input(self) -> Experiment | None:
@@ -114,7 +114,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Block:
+class StepBlock:
     """Measured steps of one variant: nanoseconds, samples and tokens of each; -1 where they were not counted.
 
     `refused` says why the variant could not act. `numerics` is the class of each of its settings on this job.
@@ -146,17 +146,17 @@ def read_round(folder: Path, number: int) -> Round | None:
     return found
 
 
-def write_block(folder: Path, pid: int, block: Block) -> None:
+def write_block(folder: Path, pid: int, block: StepBlock) -> None:
     with open(folder / f"{pid}.{_BLOCKS}", "a", encoding="utf-8", opener=private.opener) as file:
         file.write(json.dumps(codec.to_plain(block)) + "\n")
 
 
-def read_blocks(folder: Path, pid: int) -> tuple[Block, ...]:
+def read_blocks(folder: Path, pid: int) -> tuple[StepBlock, ...]:
     """Of one process; a torn last line is not there yet."""
     path = folder / f"{pid}.{_BLOCKS}"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     whole = text[: text.rfind("\n") + 1].splitlines()
-    return tuple(codec.from_plain(Block, codec.parse_json(line)) for line in whole)
+    return tuple(codec.from_plain(StepBlock, codec.parse_json(line)) for line in whole)
 
 
 def write_failure(folder: Path, pid: int, error: BaseException) -> None:

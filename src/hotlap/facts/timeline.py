@@ -36,7 +36,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLine:
     """A line of source; `code` is its text when it was seen."""
 
     file: str
@@ -79,7 +79,7 @@ class Warmup:
 
 
 @dataclass(frozen=True)
-class Worker:
+class WorkerFacts:
     """One DataLoader worker (`worker` -1: the main process, where num_workers is 0). Seconds, summed.
 
     `fetch_s` is `__getitem__`, `cpu_s` the CPU time inside it, `queued_s` the time in it that it was ready
@@ -107,22 +107,22 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class DatasetFacts:
     """What a loader reads. `deterministic` is proved by fetching items twice, None where that was not tried."""
 
     kind: str  # class name
     length: int | None
-    place: Place | None = None
+    place: SourceLine | None = None
     item_bytes: int | None = None
     deterministic: bool | None = None
     draws_random: bool | None = None
 
 
 @dataclass(frozen=True)
-class Loader:
+class LoaderFacts:
     """One DataLoader as the script built it, and what was seen of it."""
 
-    dataset: Dataset
+    dataset: DatasetFacts
     batch_size: int | None
     num_workers: int
     prefetch_factor: int | None
@@ -132,7 +132,7 @@ class Loader:
     drop_last: bool = False
     start_method: str = "fork"
     iterable: bool = False
-    place: Place | None = None
+    place: SourceLine | None = None
     epochs: int = 0
     batches: int = 0
     wait_s: float = 0.0  # of the consumer, in all
@@ -151,7 +151,7 @@ class HotLine:
     it is in the body of a loop of its function.
     """
 
-    place: Place
+    place: SourceLine
     callee: str
     stage: Stage
     share: float  # of that stage's samples in that role
@@ -166,7 +166,7 @@ class HotLine:
 class SyncPoint:
     """A line where the host waits for the device (`.item()`, `.cpu()`, `bool(t)`, printing a tensor)."""
 
-    place: Place
+    place: SourceLine
     call: str
     count: int
     seconds: float
@@ -181,11 +181,11 @@ class Cadence:
     count: int
     seconds: float
     every_steps: float | None
-    place: Place | None = None
+    place: SourceLine | None = None
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class OptimizerFacts:
     """An optimizer as the script built it."""
 
     kind: str
@@ -195,11 +195,11 @@ class Optimizer:
     foreach: bool | None = None
     steps: int = 0
     device: str = "cpu"
-    place: Place | None = None
+    place: SourceLine | None = None
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelFacts:
     """The root modules that the script called."""
 
     kind: str
@@ -209,13 +209,13 @@ class Model:
     dtypes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     compiled: bool = False
-    place: Place | None = None
+    place: SourceLine | None = None
     operators_per_step: float | None = None  # of the graph that backward walks
     frozen_parts: int = 0  # modules with parameters that train none of them
 
 
 @dataclass(frozen=True)
-class Accelerator:
+class AcceleratorFacts:
     """The device that a process trained on, in torch's words (`cuda`, `xpu`, `mps`, ...) and in its own."""
 
     kind: str
@@ -240,7 +240,7 @@ class Runtime:
     autocast: str | None = None  # dtype, where the root ran under autocast
     grad_scaler: bool = False
     debug: tuple[str, ...] = ()  # detect_anomaly, deterministic, profiler, launch_blocking
-    debug_place: Place | None = None  # where the first of them was turned on
+    debug_place: SourceLine | None = None  # where the first of them was turned on
     tf32: bool = False
     cudnn_benchmark: bool = False
     recompiles: tuple[str, ...] = ()
@@ -251,7 +251,7 @@ class Runtime:
     )
     pages: float | None = None  # of memory that the system handed out in a step
     page_us: float | None = None  # what one of them takes at its first touch
-    accelerator: Accelerator | None = None
+    accelerator: AcceleratorFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -360,10 +360,10 @@ class Timeline:
     warmup: Warmup
     runtime: Runtime
     probe: ProbeCost
-    model: Model | None = None
-    loaders: tuple[Loader, ...] = ()
-    workers: tuple[Worker, ...] = ()
-    optimizers: tuple[Optimizer, ...] = ()
+    model: ModelFacts | None = None
+    loaders: tuple[LoaderFacts, ...] = ()
+    workers: tuple[WorkerFacts, ...] = ()
+    optimizers: tuple[OptimizerFacts, ...] = ()
     lines: tuple[HotLine, ...] = ()
     syncs: tuple[SyncPoint, ...] = ()
     cadences: tuple[Cadence, ...] = ()

@@ -63,7 +63,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class KnobVerdict:
     """On one setting. `promise` is what guides promise for the knob, beside which the gain is shown."""
 
     knob: str
@@ -93,7 +93,7 @@ class Tuning:
     plan: Plan
     gain: Gain | None
     guard: Guarded | None
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[KnobVerdict, ...] = ()
     alone: Mapping[str, Gain] = field(default_factory=dict)  # each accepted setting by itself
     trials: int = 0
     seconds: float = 0.0

@@ -34,7 +34,7 @@ class GpuLook(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineLoad:
     """Core shares on the cores that the job may use; `stolen` went to other guests of a hypervisor."""
 
     busy: float
@@ -44,14 +44,14 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Look:
+class JobSnapshot:
     """One look at the job whose first process is `root`, over the `span_s` seconds before `t`."""
 
     t: int
     span_s: float
     root: int
     processes: Mapping[int, Usage]
-    machine: Machine
+    machine: MachineLoad
     gpus: tuple[GpuLook, ...] = ()
 
     @property
@@ -115,11 +115,11 @@ class LookRecord:
     """
 
     limit: int = 2048
-    looks: list[Look] = field(default_factory=list)
+    looks: list[JobSnapshot] = field(default_factory=list)
     _stride: int = 1
-    _pending: list[Look] = field(default_factory=list)
+    _pending: list[JobSnapshot] = field(default_factory=list)
 
-    def add(self, look: Look | None) -> None:
+    def add(self, look: JobSnapshot | None) -> None:
         """Keep a look; None (the job was gone) is passed over."""
         if look is None:
             return
@@ -138,7 +138,7 @@ class LookRecord:
         return tuple(gauge for gauge in found if gauge is not None)
 
 
-def _fullest(looks: Sequence[Look]) -> Look:
+def _fullest(looks: Sequence[JobSnapshot]) -> JobSnapshot:
     return max(looks, key=lambda look: look.tree_rss)
 
 

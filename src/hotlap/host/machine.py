@@ -82,7 +82,7 @@ def find_compiler() -> str | None:
     return path
 
 
-def _memory(limits: Limits) -> tuple[int, int]:
+def _memory(limits: ResourceLimits) -> tuple[int, int]:
     """Total and free, no more than the container grants."""
     machine = psutil.virtual_memory()
     total, free = machine.total, machine.available
@@ -217,7 +217,7 @@ NO_LIMIT_BYTES = 1 << 60
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """Cores' worth of CPU time, and bytes of memory: in all, and not yet used. None: not limited."""
 
     cpus: float | None = None
@@ -225,11 +225,11 @@ class Limits:
     memory_free_bytes: int | None = None
 
 
-def cgroup_limits(root: Path = Path("/")) -> Limits:
+def cgroup_limits(root: Path = Path("/")) -> ResourceLimits:
     """The limits of the cgroup that this process is in. `root` is where /proc and /sys are looked for."""
     cpus = [quota for folder in _folders(root, "cpu") if (quota := _cpu_quota(folder)) is not None]
     memory = [limit for folder in _folders(root, "memory") if (limit := _cgroup_memory(folder)) is not None]
-    return Limits(
+    return ResourceLimits(
         cpus=min(cpus, default=None),
         memory_bytes=min((limit for limit, _ in memory), default=None),
         memory_free_bytes=min((free for _, free in memory), default=None),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import psutil
 
 from hotlap.host.gpus import Nvml
-from hotlap.host.looks import Look, Machine, Usage
+from hotlap.host.looks import JobSnapshot, MachineLoad, Usage
 from hotlap.units import NS_PER_S
 
 
@@ -42,14 +42,14 @@ class Vitals:
         """Let go of the GPU driver."""
         self._gpus.close()
 
-    def look(self) -> Look | None:
+    def look(self) -> JobSnapshot | None:
         """The job since the look before, or since construction; None when all its processes have ended."""
         before, now = self._before, self._read()
         self._before = now
         span = (now.t - before.t) / NS_PER_S
         if not any(counts.rss for counts in now.processes.values()) or span <= 0:
             return None
-        return Look(
+        return JobSnapshot(
             t=now.t,
             span_s=span,
             root=self._tree.root,
@@ -130,11 +130,11 @@ def _usages(before: Mapping[int, _Counts], now: Mapping[int, _Counts], span: flo
     return usages
 
 
-def _machine(before: list[_CoreTimes], now: list[_CoreTimes], span: float) -> Machine:
+def _machine(before: list[_CoreTimes], now: list[_CoreTimes], span: float) -> MachineLoad:
     pairs = list(zip(before, now, strict=False))
     cores = tuple(min(1.0, max(0.0, new.busy - old.busy) / span) for old, new in pairs)
     stolen = [new.stolen - (old.stolen or 0.0) for old, new in pairs if new.stolen is not None]
-    return Machine(
+    return MachineLoad(
         busy=sum(cores),
         iowait=sum(max(0.0, new.iowait - old.iowait) for old, new in pairs) / span,
         stolen=max(0.0, sum(stolen)) / span if stolen else None,

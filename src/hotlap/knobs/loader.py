@@ -29,14 +29,13 @@ from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import CannotActError, Knob, Numerics
-from hotlap.ports.target import Loader as Target
-from hotlap.ports.target import Seam, Undo, together
+from hotlap.ports.target import Loader, Seam, Undo, together
 from hotlap.ports.values import Flag
 
 PROVED = 4  # items of the batch that is fetched twice
 
 
-class Loader(Knob):
+class LoaderKnob(Knob):
     id = "loader"
     relieves = frozenset(
         {
@@ -64,7 +63,7 @@ class Loader(Knob):
     def ceiling(self, timeline: Timeline, host: Host) -> float:
         return summarise(timeline).share(Stage.DATA) if self.settings(host, timeline) else 0.0
 
-    def apply(self, target: Target, setting: bool) -> Undo:
+    def apply(self, target: Loader, setting: bool) -> Undo:
         if not setting:
             return target.change()
         hindrance = _hindrance(target) or _unproved(target)
@@ -83,11 +82,11 @@ class Loader(Knob):
         undos.append(lambda: target.after.remove(take) if take in target.after else None)
         return lambda: together(undos)()
 
-    def numerics_at(self, target: Target, setting: bool) -> Numerics:
+    def numerics_at(self, target: Loader, setting: bool) -> Numerics:
         return Numerics.AUDITED if setting and target.unproved() else Numerics.BITWISE
 
 
-def _hindrance(target: Target) -> str:
+def _hindrance(target: Loader) -> str:
     arguments = target.arguments
     if target.iterable:
         return "its dataset is a stream: which samples come depends on the number of workers"
@@ -101,12 +100,12 @@ def _hindrance(target: Target) -> str:
     return ""
 
 
-def _unproved(target: Target) -> str:
+def _unproved(target: Loader) -> str:
     """A batch, collated as the script does it, must be the same wherever and whenever it is fetched."""
     from torch.utils.data import default_collate, default_convert
     from torch.utils.data.datapipes.datapipe import MapDataPipe
 
-    from hotlap.data.loader_fetch import Source
+    from hotlap.data.loader_fetch import FetchSpec
     from hotlap.data.loader_takeover import not_the_same
 
     arguments = target.arguments
@@ -118,9 +117,9 @@ def _unproved(target: Target) -> str:
     keys = _some_keys(target)
     if not keys:
         return "it has no items"
-    return not_the_same(Source(dataset, False, batched, collate, False), keys)
+    return not_the_same(FetchSpec(dataset, False, batched, collate, False), keys)
 
 
-def _some_keys(target: Target) -> list[Any]:
+def _some_keys(target: Loader) -> list[Any]:
     """A sampler is not touched: asking it would draw. Numbers are what all but a few datasets are asked by."""
     return list(islice(range(len(target.arguments["dataset"])), PROVED))

@@ -45,7 +45,7 @@ class MonitorBudget(TrainerKnob):
 Wrap = Callable[[Any, str, Around], Undo]
 
 
-class Budget:
+class CallbackTimeBudget:
     """Lets a call through while monitoring, all together, has taken less than its share of the time so far."""
 
     def __init__(self, share: float) -> None:
@@ -89,7 +89,7 @@ def thin(callbacks: Iterable[Any], base: type, hooks: Sequence[str], share: floa
 
     A callback that builds on anything of the framework but `base` itself does the framework's work: it is left alone.
     """
-    budget = Budget(share)
+    budget = CallbackTimeBudget(share)
     kinds = {kind for callback in callbacks for kind in _own_kinds(type(callback), base)}
     undos = [
         wrap(kind, name, budget.around)

@@ -56,12 +56,12 @@ class WorkerThreads(Knob):
             raise CannotActError("the loader has no workers; set num-workers as well")
         if setting > 1 and _start_method(target.arguments["multiprocessing_context"]) == "fork":
             raise CannotActError("the loader's workers are forked, and threads do not survive a fork")
-        threads = Threads(setting)
+        threads = ThreadLimiter(setting)
         target.setups.append(threads)
         return lambda: target.setups.remove(threads)
 
 
-class Threads:
+class ThreadLimiter:
     """Called first in a worker. Can be pickled: workers may be spawned."""
 
     def __init__(self, count: int) -> None:

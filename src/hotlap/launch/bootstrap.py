@@ -95,10 +95,10 @@ class _Arrival:
     def _experiments(self) -> Any:
         if not os.environ.get(EXPERIMENTS):
             return None
-        from hotlap.launch.experimenting import Experiments
+        from hotlap.launch.experimenting import DeferredExperimentPhase
 
         base = self._fitter.settings if self._fitter is not None else {}
-        return functools.partial(Experiments, base=base, home=self._home)
+        return functools.partial(DeferredExperimentPhase, base=base, home=self._home)
 
     def compiler_came(self, module: ModuleType) -> None:
         if self._session is not None:
@@ -143,12 +143,12 @@ def _watch(folder: Path, module: str) -> None:
 def _bear_witness(folder: Path, wanted: str) -> None:
     from hotlap.probe import witness
     from hotlap.probe.reference import Reference
-    from hotlap.seams.patches import Patches
+    from hotlap.seams.patches import PatchStack
 
     asked = os.environ.get(REFERENCE, "")
     path = Path(f"{asked.removeprefix(PUT)}.{os.environ.get('RANK', '0')}")
     reference = Reference(path, puts=asked.startswith(PUT)) if asked else None
-    witness.install(folder, witness.Wanted(*map(int, wanted.split(":"))), Patches().wrap, reference)
+    witness.install(folder, witness.Wanted(*map(int, wanted.split(":"))), PatchStack().wrap, reference)
 
 
 def note_process(folder: Path, *, torch: bool) -> None:

@@ -9,7 +9,7 @@ from hotlap.probe.feed import Feed
 from hotlap.probe.session import Session
 
 
-class Experiments:
+class DeferredExperimentPhase:
     """The phase of a session; over at once where it cannot begin. `base` are the settings that the job runs under,
     `home` is the folder that it began in."""
 

@@ -64,13 +64,13 @@ def run_job(
     `streams` take its output and its errors.
     """
     wanted = streams or (2 if quiet_stdout else None, None)
-    running = Running(job, environment, on_tick, signals, wanted, ends_with_us=ends_with_us)
+    running = RunningJob(job, environment, on_tick, signals, wanted, ends_with_us=ends_with_us)
     while running.going:
         running.tick(signals.next(TICK_S))
     return running.outcome()
 
 
-class Child(Protocol):
+class ProcessHandle(Protocol):
     """A started process, as subprocess has it."""
 
     @property
@@ -83,7 +83,9 @@ class Child(Protocol):
     def send_signal(self, number: int) -> None: ...
 
 
-def cold(job: Job, environment: Mapping[str, str], signals: Signals, streams: tuple[Any, Any]) -> Child:
+def cold(
+    job: Job, environment: Mapping[str, str], signals: Signals, streams: tuple[Any, Any]
+) -> ProcessHandle:
     """Start the job as a shell would."""
     try:
         return subprocess.Popen(
@@ -110,7 +112,7 @@ def cold(job: Job, environment: Mapping[str, str], signals: Signals, streams: tu
         ) from None
 
 
-class Running:
+class RunningJob:
     """A job that was started. Whoever waits for its end calls `tick` with the signals that come meanwhile."""
 
     def __init__(
@@ -120,7 +122,7 @@ class Running:
         on_tick: Callable[[int], bool],
         signals: Signals,
         streams: tuple[Any, Any],
-        start: Callable[..., Child] = cold,
+        start: Callable[..., ProcessHandle] = cold,
         *,
         ends_with_us: bool,
     ) -> None:

@@ -22,7 +22,7 @@ import psutil
 from hotlap.facts.job import Job
 from hotlap.host.interpreter import is_python
 from hotlap.launch.environment import IMPORTS, WARM, child_environment
-from hotlap.launch.process import Child, Signals, cold
+from hotlap.launch.process import ProcessHandle, Signals, cold
 from hotlap.launch.warmed import MOST_BYTES
 
 NAME = "imports.json"
@@ -50,7 +50,9 @@ class Warmth:
         self._off = not possible(job)
         self.proved = False  # a forked run has trained
 
-    def start(self, job: Job, environment: Mapping[str, str], signals: Signals, streams: Streams) -> Child:
+    def start(
+        self, job: Job, environment: Mapping[str, str], signals: Signals, streams: Streams
+    ) -> ProcessHandle:
         """As `process.cold`; warm where that is possible by now."""
         if job != self._job or self._off:
             return cold(job, environment, signals, streams)

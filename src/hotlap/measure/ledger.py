@@ -15,7 +15,7 @@ from hotlap.facts import codec, private
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
 from hotlap.facts.trial import Figures, Goal, Status, Trial, worths
-from hotlap.facts.verdict import Guarded, Verdict
+from hotlap.facts.verdict import Guarded, KnobVerdict
 from hotlap.measure.runner import disturbed
 
 NAME = "ledger.jsonl"
@@ -27,7 +27,7 @@ class Ruled:
     """A verdict, the wish of the user that it was made for, and the settings that stood after it."""
 
     wish: str
-    verdict: Verdict
+    verdict: KnobVerdict
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 

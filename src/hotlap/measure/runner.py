@@ -23,7 +23,7 @@ from hotlap.launch import runfolder
 from hotlap.launch.environment import ORIGIN, REFERENCE, WITNESS, child_environment
 from hotlap.launch.observe import Observer
 from hotlap.launch.planned import pass_plan, records_of
-from hotlap.launch.process import TICK_S, Outcome, Running, Signals, cold
+from hotlap.launch.process import TICK_S, Outcome, RunningJob, Signals, cold
 from hotlap.launch.warm import WarmChild, Warmth
 from hotlap.plan.file import write_plan
 from hotlap.plan.record import Record
@@ -48,7 +48,7 @@ class Leader(Protocol):
     def results(self) -> Experiments | None: ...
 
 
-class Watch:
+class Watchdog:
     """Ends a trial that makes no step for long, or takes many times what it should."""
 
     def __init__(self, observer: Observer, limit_s: float | None) -> None:
@@ -86,7 +86,7 @@ class Watch:
         self.observer.close()
 
 
-def status_of(outcome: Outcome, watch: Watch, steady: bool, folder: Path) -> tuple[Status, str]:
+def status_of(outcome: Outcome, watch: Watchdog, steady: bool, folder: Path) -> tuple[Status, str]:
     if outcome.interrupted:
         return Status.INTERRUPTED, "interrupted"
     if watch.hung:
@@ -228,15 +228,15 @@ class Bench:
         if self.warmth is not None and trained:
             self.warmth.cool()
 
-    def _watch(self, folder: Path, steps: int | None, least_s: float = LEAST_S) -> Watch:
+    def _watch(self, folder: Path, steps: int | None, least_s: float = LEAST_S) -> Watchdog:
         observer = Observer(_probe(folder), steps, steady_from, self.progress, least_s=least_s, few=FEW)
-        return Watch(observer, self.limit_s)
+        return Watchdog(observer, self.limit_s)
 
     def _start(
         self,
         folder: Path,
         passed: Path,
-        watch: Watch,
+        watch: Watchdog,
         *,
         witness: Mapping[str, str] | None = None,
         phases: Sequence[str] = (),
@@ -254,7 +254,7 @@ class Bench:
         environment.setdefault(_COMPILER_CACHE, str(self.folder / _COMPILED))
         with _log(folder / "stdout.log") as out, _log(folder / _ERRORS) as err:
             start = self.warmth.start if self.warmth is not None else cold
-            running = Running(
+            running = RunningJob(
                 self.job, environment, watch.tick, self.signals, (out, err), start, ends_with_us=True
             )
         return Started(running, int(environment[ORIGIN]), watch)
@@ -272,9 +272,9 @@ class Bench:
 class Started:
     """A job that runs for a trial, and who watches it."""
 
-    running: Running
+    running: RunningJob
     origin: int
-    watch: Watch
+    watch: Watchdog
 
     @property
     def warm(self) -> bool:

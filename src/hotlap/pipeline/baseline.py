@@ -11,7 +11,15 @@ from statistics import median_low
 
 from hotlap.errors import FactError, JobError, UsageError
 from hotlap.facts import codec
-from hotlap.facts.baseline import Baseline, Baselines, Checked, Machine, in_one_count, machine_of, named
+from hotlap.facts.baseline import (
+    Baseline,
+    Baselines,
+    Checked,
+    MachineIdentity,
+    in_one_count,
+    machine_of,
+    named,
+)
 from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
@@ -86,7 +94,7 @@ def read_baselines(path: Path) -> Baselines:
     return found
 
 
-def find(known: Baselines, path: Path, named: str, machine: Machine) -> Baseline:
+def find(known: Baselines, path: Path, named: str, machine: MachineIdentity) -> Baseline:
     """The baseline of a command, under its plan, on a machine; refused with what the file does hold."""
     of_command = [each for each in known.baselines if each.stored().named == named]
     if not of_command:
@@ -104,7 +112,7 @@ def find(known: Baselines, path: Path, named: str, machine: Machine) -> Baseline
     return fitting
 
 
-def _is_of(baseline: Baseline, named: str, machine: Machine) -> bool:
+def _is_of(baseline: Baseline, named: str, machine: MachineIdentity) -> bool:
     return baseline.stored().named == named and baseline.machine == machine
 
 

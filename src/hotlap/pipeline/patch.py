@@ -19,7 +19,7 @@ from hotlap.pipeline.rewriting import stored_rewrites
 from hotlap.plan.file import read_plan
 from hotlap.ports.rewrite import Edit
 from hotlap.rewriting.hook import edits_of
-from hotlap.source.files import Source, UnreadableError, edited
+from hotlap.source.files import SourceFile, UnreadableError, edited
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _of_plan(path: Path, home: Path) -> Patch:
         try:
             source = sources[file]
             edits = edits_of(source, [each])
-            before = Source(file, edited(source.text, done.get(file, [])))
+            before = SourceFile(file, edited(source.text, done.get(file, [])))
             after = edited(source.text, [*done.get(file, []), *edits])
         except (UnreadableError, KeyError) as error:
             apart.append(f"# {name}: {error}")
@@ -97,11 +97,11 @@ def apply(patch: Patch) -> None:
         path.write_bytes(text)
 
 
-def _read(wanted: Iterable[Rewriting], home: Path) -> dict[Path, Source]:
+def _read(wanted: Iterable[Rewriting], home: Path) -> dict[Path, SourceFile]:
     found = {}
     for file in {(home / each.file).resolve() for each in wanted}:
         try:
-            found[file] = Source.read(file)
+            found[file] = SourceFile.read(file)
         except UnreadableError:
             continue  # told for each rewrite of it
     return found

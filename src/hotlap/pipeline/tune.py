@@ -31,7 +31,8 @@ from hotlap.ports.knob import Knob
 from hotlap.propose.presets import PRESETS
 from hotlap.report.comparison import comparison_view
 from hotlap.seams.fitter import BOUNDS
-from hotlap.search.candidates import Budget, Said, Wish
+from hotlap.search.candidates import Said, SearchBudget, Wish
+from hotlap.search.run import run
 from hotlap.search.search import Search
 
 MOST_ROUNDS = 12  # of a comparison: an interval that is still wide then is the machine's
@@ -41,7 +42,7 @@ def tune(
     job: Job,
     knobs: Mapping[str, Knob],
     wish: Wish,
-    budget: Budget,
+    budget: SearchBudget,
     steps: int,
     out: str | None,
     said: Said,
@@ -69,7 +70,7 @@ def tune(
             warmth=warmth,
         )
         search = Search(bench, Ledger(folder, job), host, knobs, wish, budget, said)
-        return folder, search.run()
+        return folder, run(search)
 
 
 def _folder(job: Job, out: str | None) -> Path:
@@ -89,7 +90,7 @@ def _given(out: str) -> Path:
 def compare(
     variants: Sequence[Variant],
     steps: int,
-    budget: Budget,
+    budget: SearchBudget,
     out: str | None,
     told: Callable[[Variant, Trial], None],
 ) -> dict[str, Any]:

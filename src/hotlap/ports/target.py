@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from hotlap.facts.timeline import Place
+from hotlap.facts.timeline import SourceLine
 
 
 class Seam(StrEnum):
@@ -47,7 +47,7 @@ class Loader:
     """
 
     arguments: dict[str, Any]
-    place: Place | None = None
+    place: SourceLine | None = None
     draws: Callable[[], str] = lambda: ""
     lazy: Callable[[], str] = lambda: ""
     unproved: Callable[[], str] = lambda: ""

@@ -17,7 +17,7 @@ _BUILT_IN = ("cuda", "xpu", "mps")  # asked one by one where `torch.accelerator`
 
 
 @dataclass(frozen=True)
-class Accelerator:
+class DeviceBackend:
     """One kind of device, such as `cuda`, and torch's module for it."""
 
     kind: str
@@ -121,19 +121,19 @@ class Accelerator:
         return [each for each in found if callable(getattr(each[0], each[1], None))]
 
 
-def accelerator() -> Accelerator | None:
+def accelerator() -> DeviceBackend | None:
     """The one that this torch can use, whether or not the script does; None on a machine without one."""
     found = of_kind(_kind())
     return found if found is not None and found.available else None
 
 
-def in_use() -> Accelerator | None:
+def in_use() -> DeviceBackend | None:
     """The one that this process has used so far. Nothing is initialised by asking, and no driver is asked."""
     found = of_kind(_kind(checked=False))
     return found if found is not None and found.initialized else None
 
 
-def of_kind(kind: str | None) -> Accelerator | None:
+def of_kind(kind: str | None) -> DeviceBackend | None:
     """By the name that torch has for its kind of device; None for the CPU and for what this torch does not know."""
     if kind is None or kind in ("cpu", "meta"):
         return None
@@ -143,7 +143,7 @@ def of_kind(kind: str | None) -> Accelerator | None:
             module = torch.get_device_module(kind)
         except (RuntimeError, AttributeError):
             return None
-    return None if module is None else Accelerator(kind, module)
+    return None if module is None else DeviceBackend(kind, module)
 
 
 def _kind(*, checked: bool = True) -> str | None:

@@ -15,7 +15,7 @@ from math import inf
 from typing import Any
 
 from hotlap.probe import accelerator, boundary, marks
-from hotlap.probe.accelerator import Accelerator
+from hotlap.probe.accelerator import DeviceBackend
 from hotlap.probe.session import Session, now
 
 _MOST_PENDING = 256  # a device that far behind will not be followed further
@@ -298,7 +298,7 @@ def install(session: Session) -> None:
     session.endings.append(lambda: session.device.ends() if session.device is not None else None)
 
 
-def _portrait(device: Accelerator) -> dict[str, Any]:
+def _portrait(device: DeviceBackend) -> dict[str, Any]:
     memory = boundary.attempt(device.free_and_total)
     return {
         "kind": device.kind,
@@ -307,7 +307,7 @@ def _portrait(device: Accelerator) -> dict[str, Any]:
     }
 
 
-def _clock(session: Session, device: Accelerator) -> DeviceClock:
+def _clock(session: Session, device: DeviceBackend) -> DeviceClock:
     """Raises where the device has no events that take the time."""
     here = device.current_index()
     others = sorted(_indices(session, device.kind) - {here})

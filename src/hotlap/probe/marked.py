@@ -10,27 +10,32 @@ import functools
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 
-if TYPE_CHECKING:
-    from hotlap.probe.session import Session
-
 _now = time.perf_counter_ns
 
 
-def around(session: Session, kind: Kind, original: Callable[..., Any]) -> Callable[..., Any]:
+class MarkSink(Protocol):
+    """Takes marks of the training thread, in nanoseconds since `origin`. Another thread may train later."""
+
+    append: Callable[[int], None]
+    origin: int
+    thread: int
+
+
+def around(sink: MarkSink, kind: Kind, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, with every call of the training thread marked as `kind`."""
-    append, origin = session.append, session.origin
+    append, origin = sink.append, sink.origin
     enter, leave = marks.enter(kind), marks.leave(kind)
 
     @functools.wraps(original)
     def marked(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or get_ident() != session.thread:
+        if torch.compiler.is_compiling() or get_ident() != sink.thread:
             return original(*args, **kwargs)
         append((_now() - origin) << 8 | enter)
         try:

@@ -29,7 +29,7 @@ _WINDOW_BYTES = 64 << 10  # some hundred steps, however long each of them takes
 _FREE_SHARE = 1 / 6  # of the limit, before thinning begins: leaves room for ten doublings
 
 
-class Budget:
+class FileSizeLimiter:
     """Admits or drops what is offered, one window after the other."""
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
@@ -68,7 +68,7 @@ class Ring:
         del self.buffer[:]
         self.path = path
         self.count = 0
-        self._budget = Budget(limit or self.limit)
+        self._budget = FileSizeLimiter(limit or self.limit)
         self._lock = threading.Lock()
         self._file: int | None = None
         self._is_new = True

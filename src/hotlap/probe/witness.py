@@ -72,7 +72,7 @@ class _Epoch:
     batches: int = 0
 
 
-class Witness:
+class WitnessRecorder:
     """Of one process."""
 
     def __init__(self, path: Path, wanted: Wanted, reference: Reference | None = None) -> None:
@@ -288,7 +288,7 @@ def install(
     folder: Path, wanted: Wanted, wrap: Callable[..., Any], reference: Reference | None = None
 ) -> None:
     """`wrap(owner, name, around)`; called last, so that it sees what the script itself passes and gets."""
-    witness = Witness(folder / f"{os.getpid()}{ENDING}", wanted, reference)
+    witness = WitnessRecorder(folder / f"{os.getpid()}{ENDING}", wanted, reference)
     reseeding.install(wanted.seed, wrap)
     wrap(_BaseDataLoaderIter, "__next__", functools.partial(_around_next, witness))
     wrap(_BaseDataLoaderIter, "_next_index", functools.partial(_around_next_index, witness))
@@ -311,7 +311,7 @@ def _identity(source: Any) -> tuple[Any, ...]:
     return (*kinds, length, getattr(batches, "batch_size", None))
 
 
-def _around_next(witness: Witness, original: Callable[..., Any]) -> Callable[..., Any]:
+def _around_next(witness: WitnessRecorder, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def given(self: Any) -> Any:
         epoch = self.__dict__.get("_hotlap_epoch")
@@ -328,7 +328,7 @@ def _around_next(witness: Witness, original: Callable[..., Any]) -> Callable[...
     return given
 
 
-def _around_next_index(witness: Witness, original: Callable[..., Any]) -> Callable[..., Any]:
+def _around_next_index(witness: WitnessRecorder, original: Callable[..., Any]) -> Callable[..., Any]:
     """By number: the same content may be that of two samples."""
 
     @functools.wraps(original)
@@ -344,7 +344,7 @@ def _around_next_index(witness: Witness, original: Callable[..., Any]) -> Callab
     return drawn
 
 
-def _around_iter(witness: Witness, original: Callable[..., Any]) -> Callable[..., Any]:
+def _around_iter(witness: WitnessRecorder, original: Callable[..., Any]) -> Callable[..., Any]:
     """An iterator that is not torch's own, as a plan may put there, is followed too."""
 
     @functools.wraps(original)
@@ -358,7 +358,7 @@ def _around_iter(witness: Witness, original: Callable[..., Any]) -> Callable[...
     return begun
 
 
-def _followed(witness: Witness, loader: Any, iterator: Any) -> Iterator[Any]:
+def _followed(witness: WitnessRecorder, loader: Any, iterator: Any) -> Iterator[Any]:
     epoch, fetch = witness.begin(loader), functools.partial(next, iterator)
     while (asks := witness.asks(epoch)) or not witness.over(epoch):
         try:
@@ -370,7 +370,7 @@ def _followed(witness: Witness, loader: Any, iterator: Any) -> Iterator[Any]:
         yield batch
 
 
-def _around_backward(witness: Witness, original: Callable[..., Any]) -> Callable[..., Any]:
+def _around_backward(witness: WitnessRecorder, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def passed(*args: Any, **kwargs: Any) -> Any:
         boundary.attempt(witness.loss, args[0] if args else kwargs["tensors"])
@@ -379,7 +379,7 @@ def _around_backward(witness: Witness, original: Callable[..., Any]) -> Callable
     return passed
 
 
-def _around_scale(witness: Witness, original: Callable[..., Any]) -> Callable[..., Any]:
+def _around_scale(witness: WitnessRecorder, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def scaled(self: Any, outputs: Any) -> Any:
         result = original(self, outputs)

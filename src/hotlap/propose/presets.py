@@ -14,7 +14,7 @@ from typing import Any
 from hotlap.facts.diagnosis import Diagnosis, Severity
 from hotlap.facts.host import Gpu, Host
 from hotlap.facts.plan import Plan
-from hotlap.facts.timeline import Loader, Timeline
+from hotlap.facts.timeline import LoaderFacts, Timeline
 from hotlap.ports.knob import UNCHANGED, Knob, Numerics
 from hotlap.ports.values import Choice, Flag, Share, Values, Whole
 from hotlap.units import share, size
@@ -210,7 +210,7 @@ class Ground:
         return max(1, len(self.host.gpus))
 
     @property
-    def loader(self) -> Loader | None:
+    def loader(self) -> LoaderFacts | None:
         """The loader that training waits for, as a profile saw it."""
         training = [each for each in self.timeline.loaders if each.training] if self.timeline else []
         return max(training, key=lambda each: each.batches, default=None)

@@ -11,7 +11,7 @@ from typing import Any
 
 from hotlap import knobs
 from hotlap.facts.diagnosis import HEALTHY
-from hotlap.facts.experiment import State
+from hotlap.facts.experiment import ExperimentState
 from hotlap.facts.rewrite import shown_setting
 from hotlap.facts.timeline import Ending
 from hotlap.report.locale import Phrases
@@ -43,7 +43,7 @@ def next_commands(view: Mapping[str, Any], commands: Collection[str] = COMMANDS)
             offered.append(("tune", Command(f"hotlap tune {typed(view['job'])}", "next.tune")))
         offered.append(("explain", explain(finding)))
     else:
-        faster = [each for each in view["experiments"] or () if each["state"] == State.FASTER]
+        faster = [each for each in view["experiments"] or () if each["state"] == ExperimentState.FASTER]
         offered += _applying(faster, "gain", view["job"])
     offered.append(("report", Command(f"hotlap report {shlex.quote(view['run_shown'])} --open", "next.open")))
     return [command for needed, command in offered if needed in commands]

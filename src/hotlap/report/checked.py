@@ -8,7 +8,7 @@ from typing import Any
 from hotlap.facts import codec
 from hotlap.facts.baseline import Baseline, Checked, Standing
 from hotlap.facts.rewrite import shown_setting
-from hotlap.report.document import Column, Document, Kind, Point, Section, Table
+from hotlap.report.document import ColumnKind, Document, Point, Section, Table, TableColumn
 from hotlap.report.locale import Phrases
 from hotlap.report.words import translated
 
@@ -151,8 +151,8 @@ def _figures(view: View, say: Phrases) -> Section:
     ]
     rows.append((say("column.runs"), *(str(len(side["rates"])) for side in (before, after))))
     columns = (
-        Column(""),
-        Column(f"{say('column.before')}, {before['saved']}", Kind.NUMBER),
-        Column(f"{say('column.after')}, {after['saved']}", Kind.NUMBER),
+        TableColumn(""),
+        TableColumn(f"{say('column.before')}, {before['saved']}", ColumnKind.NUMBER),
+        TableColumn(f"{say('column.after')}, {after['saved']}", ColumnKind.NUMBER),
     )
     return Section("figures", say("section.figures"), (), Table(columns, tuple(rows)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from hotlap.facts.codec import SCHEMA
 from hotlap.facts.trial import TOKENS, Figures, Status, Trial
-from hotlap.report.document import Column, Document, Kind, Point, Section, Table
+from hotlap.report.document import ColumnKind, Document, Point, Section, Table, TableColumn
 from hotlap.report.locale import Phrases
 from hotlap.report.sheet import folded
 
@@ -117,7 +117,8 @@ def _verdict(row: View, first: str, say: Phrases) -> str:
 
 def _table(view: View, say: Phrases) -> Table:
     columns = tuple(
-        Column(say(f"column.{name}"), Kind.TEXT if name == "variant" else Kind.NUMBER) for name in _COLUMNS
+        TableColumn(say(f"column.{name}"), ColumnKind.TEXT if name == "variant" else ColumnKind.NUMBER)
+        for name in _COLUMNS
     )
     return Table(columns, tuple(_cells(row, index == 0, say) for index, row in enumerate(view["variants"])))
 

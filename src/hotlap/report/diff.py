@@ -12,7 +12,7 @@ from hotlap.facts.codec import SCHEMA
 from hotlap.facts.timeline import Stage
 from hotlap.report import sheet
 from hotlap.report.advice import COMMANDS
-from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report.document import ColumnKind, Section, Table, TableColumn
 from hotlap.report.locale import Phrases
 from hotlap.report.sections.time import stage_name
 from hotlap.report.sheet import BESIDE, labelled, text
@@ -198,13 +198,13 @@ def caution(diff: Diff, say: Phrases, commands: Collection[str] = COMMANDS) -> l
 def stages(diff: Diff, say: Phrases) -> Section:
     """Mean time and share of each stage, before and after."""
     columns = (
-        Column(say("column.stage")),
-        Column(say("diff.before"), Kind.NUMBER),
-        Column(say("column.share"), Kind.NUMBER),
-        Column(say("diff.after"), Kind.NUMBER),
-        Column(say("column.share"), Kind.NUMBER),
-        Column(say("diff.change"), Kind.NUMBER),
-        Column(say("diff.ratio"), Kind.NUMBER),
+        TableColumn(say("column.stage")),
+        TableColumn(say("diff.before"), ColumnKind.NUMBER),
+        TableColumn(say("column.share"), ColumnKind.NUMBER),
+        TableColumn(say("diff.after"), ColumnKind.NUMBER),
+        TableColumn(say("column.share"), ColumnKind.NUMBER),
+        TableColumn(say("diff.change"), ColumnKind.NUMBER),
+        TableColumn(say("diff.ratio"), ColumnKind.NUMBER),
     )
     rows = [
         _stage_row(stage_name(name, say), each["ms"], each["share"], say)
@@ -255,8 +255,8 @@ def figures(diff: Diff, say: Phrases) -> Section:
         if (pair["before"], pair["after"]) != (None, None)
     )
     columns = (
-        Column(""),
-        *(Column(say(f"diff.{title}"), Kind.NUMBER) for title in ("before", "after", "ratio")),
+        TableColumn(""),
+        *(TableColumn(say(f"diff.{title}"), ColumnKind.NUMBER) for title in ("before", "after", "ratio")),
     )
     return Section("figures", say("section.figures"), (), Table(columns, rows))
 
@@ -272,7 +272,12 @@ def findings(diff: Diff, say: Phrases) -> Section:
     ]
     if not rows:
         return Section("findings", say("section.findings"), (say("diff.no_findings"),))
-    columns = (Column(""), Column(say("diff.cause")), Column(say("diff.before")), Column(say("diff.after")))
+    columns = (
+        TableColumn(""),
+        TableColumn(say("diff.cause")),
+        TableColumn(say("diff.before")),
+        TableColumn(say("diff.after")),
+    )
     return Section("findings", say("section.findings"), (), Table(columns, tuple(rows)))
 
 
@@ -289,7 +294,7 @@ def differences(diff: Diff, say: Phrases) -> Section:
         (say.word(each["what"], "differs"), _value(each["before"], say), _value(each["after"], say))
         for each in diff["differences"]
     )
-    columns = (Column(""), Column(say("diff.before")), Column(say("diff.after")))
+    columns = (TableColumn(""), TableColumn(say("diff.before")), TableColumn(say("diff.after")))
     return Section("differences", title, (), Table(columns, rows))
 
 

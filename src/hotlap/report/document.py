@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What a column holds, which decides how it is aligned and drawn."""
 
     TEXT = "text"
@@ -21,18 +21,18 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A heading and what stands below it."""
 
     title: str
-    kind: Kind = Kind.TEXT
+    kind: ColumnKind = ColumnKind.TEXT
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows of one cell per column; a BAR cell is a number, every other cell a text."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[tuple[str | float, ...], ...]
     colours: tuple[str, ...] = ()  # of the rows, by name, where they have one each
 
@@ -80,9 +80,9 @@ class Document:
     strips: tuple[Strip, ...] = ()
 
 
-def column_titles(columns: Sequence[Column]) -> list[str]:
+def column_titles(columns: Sequence[TableColumn]) -> list[str]:
     """The headings in order; a bar needs none."""
-    return ["" if column.kind is Kind.BAR else column.title for column in columns]
+    return ["" if column.kind is ColumnKind.BAR else column.title for column in columns]
 
 
 # Values of others made safe to write: text with control characters, numbers that JSON does not know.

@@ -7,11 +7,15 @@ from typing import Any
 
 from hotlap.facts.codec import to_plain
 from hotlap.facts.diagnosis import Finding
-from hotlap.facts.experiment import ALL_DECIDED, FREE_INPUT, Experiment, Experiments, State
+from hotlap.facts.experiment import ALL_DECIDED, FREE_INPUT, Experiment, Experiments, ExperimentState
 from hotlap.report.advice import apply_command, settings
 
 View = Mapping[str, Any]
-MEASURED = (State.FASTER, State.NO_GAIN, State.UNDECIDED)  # in the order of a report
+MEASURED = (
+    ExperimentState.FASTER,
+    ExperimentState.NO_GAIN,
+    ExperimentState.UNDECIDED,
+)  # in the order of a report
 
 
 def experiments_view(
@@ -44,7 +48,7 @@ def untested_reason(hypothesis: Finding, experiments: Experiments | None) -> str
     return reasons[0] if reasons else None
 
 
-def of_state(view: View, *states: State) -> list[View]:
+def of_state(view: View, *states: ExperimentState) -> list[View]:
     """Changes that were measured and are in one of these states, the largest gain first."""
     return [each for each in view["experiments"] or () if is_change(each) and each["state"] in states]
 
@@ -102,6 +106,6 @@ def _experiment(each: Experiment, job: View, step_ms: float | None) -> dict[str,
 
 def _break_even(each: Experiment, step_ms: float | None) -> int | None:
     """After how many steps the time of building is saved again."""
-    if not each.build_s or not each.saved or not step_ms or each.state is not State.FASTER:
+    if not each.build_s or not each.saved or not step_ms or each.state is not ExperimentState.FASTER:
         return None
     return max(1, round(each.build_s * 1e3 / (each.saved * step_ms)))

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
-from hotlap.report.document import Kind, Section, Table, column_titles, printable
+from hotlap.report.document import ColumnKind, Section, Table, column_titles, printable
 from hotlap.report.locale import Phrases
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ def _table(table: Table, ascii_only: bool, most: int) -> RenderableType:
     from rich.table import Table as RichTable
 
     drawn = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    shown = [number for number, column in enumerate(table.columns) if column.kind is not Kind.COMMAND]
+    shown = [number for number, column in enumerate(table.columns) if column.kind is not ColumnKind.COMMAND]
     titles = column_titles(table.columns)
     for column, title in ((table.columns[number], titles[number]) for number in shown):
-        right = column.kind is Kind.NUMBER
+        right = column.kind is ColumnKind.NUMBER
         drawn.add_column(text(title), justify="right" if right else "left", no_wrap=right, overflow="fold")
     width = BAR if len(table.columns) <= 6 else NARROW_BAR
     for row in table.rows[:most]:
@@ -91,7 +91,7 @@ def _table(table: Table, ascii_only: bool, most: int) -> RenderableType:
 
 def _commands(table: Table, most: int) -> list[str]:
     """The commands of a table's rows, which stand below it: beside the other columns they could not be copied."""
-    columns = [number for number, column in enumerate(table.columns) if column.kind is Kind.COMMAND]
+    columns = [number for number, column in enumerate(table.columns) if column.kind is ColumnKind.COMMAND]
     cells = [str(row[number]) for row in table.rows[:most] for number in columns]
     return [line for cell in cells if cell for line in typed_lines(cell, WIDTH - 2)]
 

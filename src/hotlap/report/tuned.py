@@ -13,9 +13,9 @@ from hotlap.facts.job import Job
 from hotlap.facts.rewrite import shown_setting
 from hotlap.facts.timeline import Stage
 from hotlap.facts.trial import TOKENS, Figures, Status, Trial, counted, knows
-from hotlap.facts.verdict import Ruling, Tuning, Verdict
+from hotlap.facts.verdict import KnobVerdict, Ruling, Tuning
 from hotlap.report.advice import typed
-from hotlap.report.document import Column, Document, Kind, Point, Section, Strip, Table, finite
+from hotlap.report.document import ColumnKind, Document, Point, Section, Strip, Table, TableColumn, finite
 from hotlap.report.locale import Phrases
 from hotlap.report.sections.time import stage_name
 from hotlap.report.view import from_here
@@ -95,7 +95,7 @@ def _ablation(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def _alone(verdict: Verdict, tuning: Tuning) -> Any:
+def _alone(verdict: KnobVerdict, tuning: Tuning) -> Any:
     """The first setting was accepted with none beside it but those that it brought: that is its trial alone."""
     settings, own = tuning.plan.settings, {verdict.knob, *verdict.beside}
     if verdict.knob in settings and settings.keys() <= own:
@@ -104,11 +104,11 @@ def _alone(verdict: Verdict, tuning: Tuning) -> Any:
     return codec.to_plain(tuning.alone.get(verdict.knob)) if holds else None
 
 
-def _rejected(verdicts: Sequence[Verdict]) -> list[Verdict]:
+def _rejected(verdicts: Sequence[KnobVerdict]) -> list[KnobVerdict]:
     return [each for each in _last(verdicts) if each.ruling is not Ruling.KEEP]
 
 
-def _last(verdicts: Sequence[Verdict]) -> list[Verdict]:
+def _last(verdicts: Sequence[KnobVerdict]) -> list[KnobVerdict]:
     """One for each setting: what was tried again, beside others, counts by its last verdict."""
     return list({(each.knob, str(each.setting)): each for each in verdicts}.values())
 
@@ -254,7 +254,7 @@ def _drawn_rejected(view: View, say: Phrases) -> Section | None:
         for each in view["rejected"]
     )
     names = ("setting", "measured", "promise", "reason")
-    table = Table((*_columns(names[:-1], say), Column(say("column.reason"))), rows)
+    table = Table((*_columns(names[:-1], say), TableColumn(say("column.reason"))), rows)
     return Section("rejected", say("section.rejected"), (), table) if rows else None
 
 
@@ -273,8 +273,8 @@ def _drawn_stages(view: View, say: Phrases) -> Section | None:
     )
     total = tuple(say.number(sum(side.values()), "ms") for side in (before, after))
     columns = (
-        Column(say("column.stage")),
-        *(Column(say(f"column.{name}"), Kind.NUMBER) for name in ("before", "after")),
+        TableColumn(say("column.stage")),
+        *(TableColumn(say(f"column.{name}"), ColumnKind.NUMBER) for name in ("before", "after")),
     )
     colours = (*(f"stage-{name}" for name in named), "line")
     table = Table(columns, (*rows, (say("column.step"), *total)), colours)
@@ -297,12 +297,12 @@ def _trials(view: View, say: Phrases) -> Section | None:
         for each in view["ledger"]
     )
     columns = (
-        Column(say("column.trial"), Kind.NUMBER),
-        Column(say("column.setting"), Kind.CODE),
-        Column("", Kind.BAR),
-        Column(f"{say.word(view['throughput']['counts'])}/s", Kind.NUMBER),
-        Column(say("column.step"), Kind.NUMBER),
-        Column(say("column.took"), Kind.NUMBER),
+        TableColumn(say("column.trial"), ColumnKind.NUMBER),
+        TableColumn(say("column.setting"), ColumnKind.CODE),
+        TableColumn("", ColumnKind.BAR),
+        TableColumn(f"{say.word(view['throughput']['counts'])}/s", ColumnKind.NUMBER),
+        TableColumn(say("column.step"), ColumnKind.NUMBER),
+        TableColumn(say("column.took"), ColumnKind.NUMBER),
     )
     return Section("trials", say("section.trials"), (), Table(columns, rows))
 
@@ -342,9 +342,10 @@ def _strips(view: View, say: Phrases) -> tuple[Strip, ...]:
     )
 
 
-def _columns(names: tuple[str, ...], say: Phrases) -> tuple[Column, ...]:
+def _columns(names: tuple[str, ...], say: Phrases) -> tuple[TableColumn, ...]:
     return tuple(
-        Column(say(f"column.{name}"), Kind.CODE if name == "setting" else Kind.NUMBER) for name in names
+        TableColumn(say(f"column.{name}"), ColumnKind.CODE if name == "setting" else ColumnKind.NUMBER)
+        for name in names
     )
 
 

@@ -21,7 +21,17 @@ from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.rewrite import Recognition
 from hotlap.facts.summary import Summary, by_pace, free_input, own_work_ms, rehearsed, summarise
-from hotlap.facts.timeline import Cadence, Gauge, HotLine, Loader, Place, Stage, Timeline, Warmup, Worker
+from hotlap.facts.timeline import (
+    Cadence,
+    Gauge,
+    HotLine,
+    LoaderFacts,
+    SourceLine,
+    Stage,
+    Timeline,
+    Warmup,
+    WorkerFacts,
+)
 from hotlap.report import series
 from hotlap.report.document import finite
 from hotlap.report.experiments import experiments_view, fix_view, untested_reason
@@ -137,7 +147,7 @@ def _finding(finding: Finding, sources: Sources) -> dict[str, Any]:
     return {**plain, "fixes": fixes, "where": _where(finding.where, sources)}
 
 
-def _where(place: Place | None, sources: Sources) -> dict[str, Any] | None:
+def _where(place: SourceLine | None, sources: Sources) -> dict[str, Any] | None:
     return None if place is None else {**sources.place(place), "source": sources.excerpt(place)}
 
 
@@ -301,7 +311,7 @@ def rehearsals(timeline: Timeline, summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def worker(each: Worker) -> dict[str, Any]:
+def worker(each: WorkerFacts) -> dict[str, Any]:
     """A worker's sums, and what follows from them per item and per batch."""
     plain: dict[str, Any] = to_plain(each)
     return {
@@ -314,7 +324,7 @@ def worker(each: Worker) -> dict[str, Any]:
     }
 
 
-def loader(each: Loader, sources: Sources) -> dict[str, Any]:
+def loader(each: LoaderFacts, sources: Sources) -> dict[str, Any]:
     """A DataLoader as the script built it."""
     plain: dict[str, Any] = to_plain(each)
     plain["place"] = _place(each.place, sources)
@@ -383,7 +393,7 @@ def model(timeline: Timeline, sources: Sources) -> dict[str, Any] | None:
     return {**to_plain(timeline.model), "place": _place(timeline.model.place, sources)}
 
 
-def _place(place: Place | None, sources: Sources) -> dict[str, Any] | None:
+def _place(place: SourceLine | None, sources: Sources) -> dict[str, Any] | None:
     return None if place is None else sources.place(place)
 
 
@@ -431,11 +441,11 @@ class Sources:
         self._cwd = Path(cwd)
         self._files: dict[str, list[str] | None] = {}
 
-    def place(self, place: Place) -> dict[str, Any]:
+    def place(self, place: SourceLine) -> dict[str, Any]:
         """A place with `shown`: its file as short as it is clear, and its line."""
         return {**to_plain(place), "shown": f"{self._short(place.file)}:{place.line}"}
 
-    def excerpt(self, place: Place) -> dict[str, Any] | None:
+    def excerpt(self, place: SourceLine) -> dict[str, Any] | None:
         """The lines around a place, or None where the file is gone or was changed since."""
         lines = self._lines(place.file)
         if lines is None or not 1 <= place.line <= len(lines):

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from hotlap.facts.diagnosis import HEALTHY, Basis
-from hotlap.facts.experiment import LEAST_GAIN, State
+from hotlap.facts.experiment import LEAST_GAIN, ExperimentState
 from hotlap.facts.rewrite import shown_setting
 from hotlap.facts.timeline import Ending, Stage
 from hotlap.report import experiments
@@ -34,8 +34,8 @@ def _healthy_verdict(view: Mapping[str, Any], say: Phrases) -> str:
         ended = experiments.none_made(view)
         reason = translated(ended, say) if ended else say("experiments.off")
         return say("verdict.untried", reason=reason) if _unknown(view) else say("verdict.healthy")
-    faster = experiments.of_state(view, State.FASTER)
-    undecided = len(experiments.of_state(view, State.UNDECIDED))
+    faster = experiments.of_state(view, ExperimentState.FASTER)
+    undecided = len(experiments.of_state(view, ExperimentState.UNDECIDED))
     counts = {"count": len(tried), "least": LEAST_GAIN, "undecided": undecided}
     if faster:
         change = experiments.change(faster[0])
@@ -53,7 +53,7 @@ def _unknown(view: Mapping[str, Any]) -> bool:
 
 def _seems(view: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The change of which most was measured and nothing is sure, where that would be no small gain."""
-    undecided = experiments.of_state(view, State.UNDECIDED)
+    undecided = experiments.of_state(view, ExperimentState.UNDECIDED)
     return next((each for each in undecided if each["gain"] >= _LARGE and each["blocks"] >= _SEVERAL), None)
 
 
@@ -180,7 +180,7 @@ def next_step(view: Mapping[str, Any], say: Phrases) -> str:
         return what_to_do(finding, say)
     if not view["verdict"]:
         return say("next.none" if view["ending"] == Ending.WINDOW else "next.too_short")
-    if experiments.of_state(view, State.FASTER):
+    if experiments.of_state(view, ExperimentState.FASTER):
         return say("next.faster")
     return say("next.untried" if _unknown(view) or _seems(view) else "next.healthy")
 

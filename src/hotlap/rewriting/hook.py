@@ -22,7 +22,7 @@ from hotlap import rewrites
 from hotlap.discover import unit, units
 from hotlap.facts.rewrite import Rewriting
 from hotlap.ports.rewrite import Edit, Function, Rewrite, Site
-from hotlap.source.files import Source, UnreadableError, compiled, edited_tree
+from hotlap.source.files import SourceFile, UnreadableError, compiled, edited_tree
 from hotlap.source.values import Observed
 
 _reasons: dict[str, str] = {}
@@ -39,7 +39,7 @@ def install(wanted: Iterable[Rewriting], folder: str) -> None:
     by_file: dict[str, list[Rewriting]] = {}
     for each in wanted:
         by_file.setdefault(os.path.realpath(Path(folder, each.file)), []).append(each)
-    changed: dict[str, tuple[Source, list[Edit]]] = {}
+    changed: dict[str, tuple[SourceFile, list[Edit]]] = {}
     for file, several in by_file.items():
         accepted: list[Rewriting] = []
         for each in several:
@@ -51,7 +51,7 @@ def install(wanted: Iterable[Rewriting], folder: str) -> None:
         _Loading(changed).install()
 
 
-def _edited(file: str, wanted: list[Rewriting]) -> tuple[str, tuple[Source, list[Edit]] | None]:
+def _edited(file: str, wanted: list[Rewriting]) -> tuple[str, tuple[SourceFile, list[Edit]] | None]:
     """Why they are refused; else the file with its edits, which can be parsed."""
     try:
         source, edits = edited_file(Path(file), wanted)
@@ -66,7 +66,7 @@ def _edited(file: str, wanted: list[Rewriting]) -> tuple[str, tuple[Source, list
 class _Loading:
     """Stands in three ways to code: modules, the script itself, and the script in a spawned process."""
 
-    def __init__(self, changed: dict[str, tuple[Source, list[Edit]]]) -> None:
+    def __init__(self, changed: dict[str, tuple[SourceFile, list[Edit]]]) -> None:
         self._changed = changed
 
     def install(self) -> None:
@@ -188,7 +188,7 @@ def spotted(function: Function, values: Mapping[str, str], only: Rewrite | None 
     return found
 
 
-def edits_of(source: Source, wanted: Iterable[Rewriting]) -> list[Edit]:
+def edits_of(source: SourceFile, wanted: Iterable[Rewriting]) -> list[Edit]:
     """Of one file; raises UnreadableError where its source is not what was looked at."""
     found: list[Edit] = []
     for each in wanted:
@@ -196,7 +196,7 @@ def edits_of(source: Source, wanted: Iterable[Rewriting]) -> list[Edit]:
     return found
 
 
-def _edits(source: Source, wanted: Rewriting) -> Sequence[Edit]:
+def _edits(source: SourceFile, wanted: Rewriting) -> Sequence[Edit]:
     changed = CHANGED.format(function=wanted.function, file=wanted.file)
     try:
         pattern = unit(rewrites, Rewrite, wanted.id)  # type: ignore[type-abstract]
@@ -211,7 +211,7 @@ def _edits(source: Source, wanted: Rewriting) -> Sequence[Edit]:
     raise UnreadableError(changed)
 
 
-def edited_file(path: Path, wanted: Iterable[Rewriting]) -> tuple[Source, list[Edit]]:
+def edited_file(path: Path, wanted: Iterable[Rewriting]) -> tuple[SourceFile, list[Edit]]:
     """The file on disk with the edits that would be made."""
-    source = Source.read(path)
+    source = SourceFile.read(path)
     return source, edits_of(source, wanted)

@@ -8,7 +8,7 @@ from math import inf
 from operator import is_
 from typing import Any, Protocol, cast
 
-from hotlap.sameness.parts import Bytes, File, Names, Part, Reading
+from hotlap.sameness.parts import Bytes, File, Names, Part, ReadValue
 from hotlap.sameness.walk import Walk
 
 _QUICK = 128  # parts that are compared at every look, at less than a microsecond each
@@ -42,7 +42,7 @@ class Dependencies:
         self._ids = walk.ids
         quick = [part for part in self._parts if part.quick]
         # Attributes first: a list of tensors, each with a version and its bytes, would leave no room for them.
-        self._quick = sorted(quick, key=lambda part: isinstance(part, Reading | Bytes))[:_QUICK]
+        self._quick = sorted(quick, key=lambda part: isinstance(part, ReadValue | Bytes))[:_QUICK]
         self._glance = Glance(self._quick)
         self.size = len(self._parts)
         self.compared = 0  # parts, over all calls of `changed`

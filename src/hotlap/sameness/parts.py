@@ -266,7 +266,7 @@ class Bytes:
         return [f"{held}.dtype is {hold(self._array.dtype)}", f"{held}.tobytes() == {kept}"]
 
 
-class Reading:
+class ReadValue:
     """Whatever a function reads: a random state, a number that processes share, a pickle. `often`: a script may well
     set it between two batches."""
 
@@ -291,7 +291,7 @@ class Reading:
             return self.name
 
 
-class Version(Reading):
+class Version(ReadValue):
     """A tensor: how often it was written to, and where it is: `tensor.data = other` puts another one in its place."""
 
     def __init__(self, name: str, tensor: Any) -> None:

@@ -40,7 +40,7 @@ from hotlap.sameness.parts import (
     Entries,
     Names,
     Part,
-    Reading,
+    ReadValue,
     Version,
     dunders,
     entries_of,
@@ -80,8 +80,10 @@ class Walk:
         ] = []  # objects, classes of the user's, whose names are filtered
         self._environment = False
         self._loggers: dict[logging.Logger, None] = {}
-        self.parts.append(Reading("the default dtype, the default device or autocast", switches, often=True))
-        self.parts.append(Reading("the locale, a decimal context or NumPy's errors", slow_switches))
+        self.parts.append(
+            ReadValue("the default dtype, the default device or autocast", switches, often=True)
+        )
+        self.parts.append(ReadValue("the locale, a decimal context or NumPy's errors", slow_switches))
         self._builtins = Names("builtins", functools.partial(vars, builtins))
         self.parts.append(self._builtins)
         self._named_by_code: set[int] = set()  # classes whose objects items may make
@@ -111,10 +113,10 @@ class Walk:
                 break
         self._paths.settle(self._used)
         if self._used & kinds.PRINTING:
-            self.parts.append(Reading("how NumPy or torch prints", printed))
+            self.parts.append(ReadValue("how NumPy or torch prints", printed))
         for logger in self._loggers if self._used & kinds.LEVELS else ():
             level = functools.partial(level_of, logger)
-            self.parts.append(Reading(f"the level of the logger {logger.name}", level))
+            self.parts.append(ReadValue(f"the level of the logger {logger.name}", level))
 
     def _widen(self) -> bool:
         """Names that code met since then uses, of objects that were walked before."""
@@ -169,7 +171,7 @@ class Walk:
             return
         for kind, read in kinds.GENERATORS:
             if isinstance(value, kind):
-                self.parts.append(Reading(at, functools.partial(read, value)))
+                self.parts.append(ReadValue(at, functools.partial(read, value)))
                 return
         if isinstance(value, weakref.ref):  # what it leads to must not be kept alive by being walked
             self.unknown[f"{at} is a weak reference"] = None
@@ -191,7 +193,7 @@ class Walk:
         elif isinstance(value, bytearray | memoryview):
             self.parts += Bytes.of(at, np.frombuffer(value, np.uint8))
         elif isinstance(value, CELLS):
-            self.parts.append(Reading(at, lambda: value.value, often=True))
+            self.parts.append(ReadValue(at, lambda: value.value, often=True))
         elif isinstance(value, kinds.C_MEMORY):
             self.parts += Bytes.of(at, np.frombuffer(memoryview(value), np.uint8))
         elif isinstance(value, io.IOBase):
@@ -206,7 +208,7 @@ class Walk:
         if isinstance(value, dict):
             inner = [dict.get(value, key) for key in keys]
         if isinstance(value, collections.defaultdict):
-            self.parts.append(Reading(f"{at}.default_factory", lambda: value.default_factory))
+            self.parts.append(ReadValue(f"{at}.default_factory", lambda: value.default_factory))
             self._todo.append((value.default_factory, f"{at}.default_factory"))
         if not kinds.NUMBERS.issuperset(map(type, inner)):
             told = map(short, keys) if isinstance(value, dict) else range(len(inner))
@@ -215,7 +217,7 @@ class Walk:
     def _array(self, value: np.ndarray[Any, Any], at: str) -> None:
         if value.dtype.hasobject:
             self._todo.append((value.ravel().tolist(), at))
-            self.parts.append(Reading(at, lambda: [id(each) for each in value.ravel().tolist()]))
+            self.parts.append(ReadValue(at, lambda: [id(each) for each in value.ravel().tolist()]))
             return
         self.memory.append(np.lib.array_utils.byte_bounds(value) if value.size else (0, 0))
         own_view = type(value) in (np.ndarray, np.memmap)  # to cut another kind may run its own code
@@ -241,7 +243,7 @@ class Walk:
             self.unknown[f"{at} is an object of another process"] = None
             return
         if own:
-            self.parts.append(Reading(f"the class of {at}", weakly(value), quick=True))
+            self.parts.append(ReadValue(f"the class of {at}", weakly(value), quick=True))
         slots = slots_of(kind)
         if hasattr(value, "__dict__") or slots:
             # By its dict, not by the object: whoever watches a dataset must not keep it alive.
@@ -266,7 +268,7 @@ class Walk:
         if len(content) > MOST_PICKLED:
             self.unknown[name] = None
         else:
-            self.parts.append(Reading(at, lambda: pickle.dumps(value, 5)))
+            self.parts.append(ReadValue(at, lambda: pickle.dumps(value, 5)))
 
     def _code(self, value: Any, at: str) -> None:
         if isinstance(value, types.MethodType):
@@ -280,7 +282,7 @@ class Walk:
             part = Names(at, functools.partial(vars, value))
             self.parts.append(part)
             self._owners.append((value, at, part))
-            self.parts.append(Reading(f"the bases of {at}", lambda: value.__bases__))
+            self.parts.append(ReadValue(f"the bases of {at}", lambda: value.__bases__))
             self._classes((*value.__mro__, type(value)))
         else:
             self._function(value)
@@ -365,7 +367,7 @@ class Walk:
         if root == "os" and {"environ", "getenv", "expandvars", "expanduser"} & set(names):
             self._watch_environment()
         for told, read in modes_in(root, names):
-            self.parts.append(Reading(told, read, often=True))
+            self.parts.append(ReadValue(told, read, often=True))
         held = Names(name, functools.partial(vars, module))
         for used in dict.fromkeys(names):
             inner = vars(module).get(used, GONE)
@@ -390,7 +392,7 @@ class Walk:
     def _watch_environment(self) -> None:
         if not self._environment:
             self._environment = True
-            self.parts.append(Reading("the environment", lambda: dict(os.environ)))
+            self.parts.append(ReadValue("the environment", lambda: dict(os.environ)))
 
 
 # What code can read that no object shows: clocks, networks, its process, names made at run time, switches.

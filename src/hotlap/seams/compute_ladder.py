@@ -31,7 +31,7 @@ PRECISION, FULL = "precision", "32"
 _LOWER = {"16-mixed": "bf16-mixed", "bf16-mixed": FULL}
 
 
-class Ladder:
+class ComputeFallbacks:
     """Of one process."""
 
     def __init__(self, fitter: Fitter, training: Training) -> None:

@@ -25,7 +25,7 @@ from hotlap.ports.target import Loader
 from hotlap.probe.feed import Feed, whole_signature
 from hotlap.seams import loader_look
 from hotlap.seams.loader import SEEN
-from hotlap.seams.loader_look import Seen
+from hotlap.seams.loader_look import WorkerEffects
 
 _LONGEST_WAIT_S = 60.0  # for a batch: a worker that hangs ends its variant
 # Settings that read items before the first batch: a part of the dataset shows what they bring. Batches at the least.
@@ -34,7 +34,7 @@ _READ_S = 1.5
 _PREFETCH = 2  # torch's own
 
 
-class Input:
+class BatchSource:
     """Where the batches of the present variant come from. Batches of the script itself come first: one is needed to
     know its loader."""
 
@@ -42,7 +42,9 @@ class Input:
         self._feed = feed
         self._knobs = knobs
         self._opened: dict[str, _Opened] = {}
-        self._seen: Callable[[], Seen] | None = None  # what workers would change of the script's batches
+        self._seen: Callable[[], WorkerEffects] | None = (
+            None  # what workers would change of the script's batches
+        )
         self.failed = ""  # why the present variant gives no more batches
         self.numerics: dict[str, str] = {}
         self.start_ns = 0  # of the present variant's workers
@@ -188,7 +190,7 @@ class _Forever:
         return [each % self._part for each in index] if isinstance(index, list) else index % self._part
 
 
-def _target(arguments: dict[str, Any], seen: Callable[[], Seen]) -> Loader:
+def _target(arguments: dict[str, Any], seen: Callable[[], WorkerEffects]) -> Loader:
     dataset = arguments["dataset"]
     target = Loader(
         arguments,

@@ -21,8 +21,8 @@ from hotlap.facts.experiment import (
     FREE_INPUT,
     HELD,
     READY,
-    Block,
     Round,
+    StepBlock,
     read_round,
     write_block,
     write_failure,
@@ -37,7 +37,7 @@ from hotlap.probe.feed import Feed
 from hotlap.probe.held import HeldOutput
 from hotlap.probe.session import Session, now
 from hotlap.seams import model, optimizer, process, step
-from hotlap.seams.experiment_input import Input
+from hotlap.seams.experiment_input import BatchSource
 from hotlap.seams.fitter import Fitter
 
 NOTHING_MET = "nothing was met that it could act on between two steps"
@@ -118,7 +118,7 @@ class ExperimentPhase:
     def __init__(self, session: Session, feed: Feed, switches: Switches, knobs: Mapping[str, Knob]) -> None:
         self._session, self._feed, self._switches = session, feed, switches
         self._loader_knobs = {key: knob for key, knob in knobs.items() if knob.seam is Seam.LOADER}
-        self._input = Input(feed, self._loader_knobs)
+        self._input = BatchSource(feed, self._loader_knobs)
         self._output = HeldOutput(session.folder / f"{session.pid}.{HELD}")
         session.after_phases.append(self._output.end)
         self.over = False
@@ -221,7 +221,7 @@ class ExperimentPhase:
                 write_block(
                     self._session.folder,
                     self._session.pid,
-                    Block(self._number - 1, position, refused=refused),
+                    StepBlock(self._number - 1, position, refused=refused),
                 )
                 self._switch({})
             else:
@@ -311,9 +311,9 @@ class _Steps:
         late = self._longest_ns and now() - (self._measured_from or self._began) > self._longest_ns
         return len(self._made) >= (_LEAST_MEASURED if late else self._wanted)
 
-    def seen(self, number: int, numerics: Mapping[str, str], failed: str) -> Block:
+    def seen(self, number: int, numerics: Mapping[str, str], failed: str) -> StepBlock:
         walls, samples, tokens = zip(*self._made, strict=True) if self._made else ((), (), ())
         settling = max(0, self._measured_from - self._began)
         if failed:
-            return Block(number, self.variant, refused=failed, settling_ns=settling)
-        return Block(number, self.variant, walls, samples, tokens, "", numerics, settling)
+            return StepBlock(number, self.variant, refused=failed, settling_ns=settling)
+        return StepBlock(number, self.variant, walls, samples, tokens, "", numerics, settling)

@@ -13,7 +13,7 @@ from hotlap.ports.knob import CannotActError, Knob, NotMineError, Numerics
 from hotlap.ports.target import Seam, Trainer, Undo
 from hotlap.probe import boundary
 from hotlap.sameness import breach
-from hotlap.seams.patches import Patches
+from hotlap.seams.patches import PatchStack
 
 __all__ = ["Fitted", "Fitter", "StepDown"]
 
@@ -51,7 +51,7 @@ class Fitter:
         self.knobs = knobs
         self.asking = asking
         self.options = options or {}
-        self.patches = Patches()
+        self.patches = PatchStack()
         self.wrap = self.patches.wrap
         self.fitted: list[Fitted] = []
         self.step_downs: list[StepDown] = []

@@ -30,7 +30,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from hotlap.facts.timeline import Place
+from hotlap.facts.timeline import SourceLine
 from hotlap.plan.record import StepDown
 from hotlap.ports.target import Loader, Seam
 from hotlap.probe import boundary
@@ -39,7 +39,7 @@ from hotlap.seams import loader_look, loader_skip
 from hotlap.seams.fitter import Fitted, Fitter
 from hotlap.seams.loader_built import Loaders
 from hotlap.seams.loader_iterator import Given
-from hotlap.seams.loader_ladder import PATIENCE_S, Ladder, compare_kept
+from hotlap.seams.loader_ladder import PATIENCE_S, LoaderFallbacks, compare_kept
 
 SKIP_BAD = "skip_bad_samples"
 SEEN = "seen"  # in the context of a target: what a look aside has found
@@ -48,7 +48,7 @@ SEEN = "seen"  # in the context of a target: what a look aside has found
 def install(fitter: Fitter, patience_s: float = PATIENCE_S) -> None:
     """`patience_s`: how long workers that give nothing are waited for before they are replaced."""
     loaders = Loaders(fitter)
-    ladder = Ladder(fitter, loaders, patience_s)
+    ladder = LoaderFallbacks(fitter, loaders, patience_s)
     seam = _LoaderSeam(fitter, loaders, ladder)
     fitter.wrap(DataLoader, "__init__", seam.around_init)
     fitter.wrap(DataLoader, "_get_iterator", seam.around_get_iterator)
@@ -60,7 +60,7 @@ def install(fitter: Fitter, patience_s: float = PATIENCE_S) -> None:
 
 
 class _LoaderSeam:
-    def __init__(self, fitter: Fitter, loaders: Loaders, ladder: Ladder) -> None:
+    def __init__(self, fitter: Fitter, loaders: Loaders, ladder: LoaderFallbacks) -> None:
         self._fitter, self._loaders, self._ladder = fitter, loaders, ladder
         self._signature = inspect.signature(DataLoader.__init__)
 
@@ -204,12 +204,12 @@ def _around_iter(original: Callable[..., Any]) -> Callable[..., Any]:
     return begun
 
 
-def _place(frame: FrameType) -> Place | None:
+def _place(frame: FrameType) -> SourceLine | None:
     found = place_of_caller(frame)
-    return Place(*found) if found else None
+    return SourceLine(*found) if found else None
 
 
-def _shown(place: Place | None) -> str:
+def _shown(place: SourceLine | None) -> str:
     return f"{Path(place.file).name}:{place.line}" if place is not None else ""
 
 
@@ -240,7 +240,9 @@ _FRAMES = 12  # from DataLoader.__init__ outwards: a framework's hook is not fur
 _SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
-def feeds_training(arguments: dict[str, Any], frame: FrameType | None, place: Place | None) -> bool | None:
+def feeds_training(
+    arguments: dict[str, Any], frame: FrameType | None, place: SourceLine | None
+) -> bool | None:
     """None where nothing shows it."""
     for name in (*_builders(frame), _assigned(place)):
         if (told := _told(name)) is not None:
@@ -257,7 +259,7 @@ def _builders(frame: FrameType | None) -> list[str]:
     return [name for name in names if "loader" in name.lower()]
 
 
-def _assigned(place: Place | None) -> str:
+def _assigned(place: SourceLine | None) -> str:
     """What stands before the call on its line: `train_loader = `, `"train": `."""
     if place is None:
         return ""

@@ -17,13 +17,13 @@ from hotlap.sameness.breach import Breach, declare
 from hotlap.sameness.claim import AT_ONCE, TOO_LONG, Claim, is_listed, length_of, of_sampler
 from hotlap.sameness.dependencies import Dependencies
 from hotlap.seams.fitter import Fitted, Fitter
-from hotlap.seams.loader_look import NOTHING_KNOWN, Seen
+from hotlap.seams.loader_look import NOTHING_KNOWN, WorkerEffects
 
 _OF_WORKERS = ("num_workers", "prefetch_factor", "persistent_workers")
 
 
 @dataclass(eq=False)
-class Built:
+class LoaderRecord:
     """Of one loader. Its iterators keep it: a script may hold on to one and let its loader go."""
 
     loader: Callable[[], Any]  # weakly
@@ -39,9 +39,9 @@ class Loaders:
 
     def __init__(self, fitter: Fitter) -> None:
         self._fitter = fitter
-        self._all = weakref.WeakSet[Built]()
+        self._all = weakref.WeakSet[LoaderRecord]()
         atexit.register(self._end_with_script)
-        self._known: weakref.WeakKeyDictionary[Any, Built] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Any, LoaderRecord] = weakref.WeakKeyDictionary()
         self._of_dataset: dict[int, tuple[Callable[[], Any], dict[str, Any], dict[str, Any]]] = {}
 
     def keep(
@@ -50,15 +50,15 @@ class Loaders:
         own: dict[str, Any],
         fitted: Sequence[Fitted],
         setups: Sequence[Callable[[], None]],
-        seen: Seen | None = None,
+        seen: WorkerEffects | None = None,
     ) -> None:
-        known = self._known[loader] = Built(weakref.ref(loader), own, tuple(fitted), tuple(setups))
+        known = self._known[loader] = LoaderRecord(weakref.ref(loader), own, tuple(fitted), tuple(setups))
         put = {name: getattr(loader, name) for name in _OF_WORKERS}
         self._of_dataset[id(loader.dataset)] = _weakly(loader.dataset), own, put
         known.claims = boundary.attempt(self._claims, loader, own, seen)
         self._all.add(known)
 
-    def _claims(self, loader: Any, own: dict[str, Any], seen: Seen | None) -> Claims | None:
+    def _claims(self, loader: Any, own: dict[str, Any], seen: WorkerEffects | None) -> Claims | None:
         workers, persist = own.get("num_workers", loader.num_workers), "persistent_workers" in own
         unchanged = workers == loader.num_workers and not persist and "prefetch_factor" not in own
         if unchanged or loader._dataset_kind != _DatasetKind.Map or not (workers or loader.num_workers):
@@ -80,10 +80,10 @@ class Loaders:
             ours |= {"prefetch_factor": None, "persistent_workers": False}
         return ours
 
-    def built(self, loader: Any) -> Built | None:
+    def built(self, loader: Any) -> LoaderRecord | None:
         return self._known.get(loader)
 
-    def begin(self, known: Built, iterator: Any) -> str:
+    def begin(self, known: LoaderRecord, iterator: Any) -> str:
         """An iterator begins an epoch: what batches depend on that has changed since the last one began."""
         if known.claims is None:
             return ""
@@ -97,7 +97,7 @@ class Loaders:
             self._lower(known, reason or TOO_LONG)
         return changed
 
-    def end(self, known: Built, iterator: Any) -> None:
+    def end(self, known: LoaderRecord, iterator: Any) -> None:
         """The loop has had all batches of an epoch."""
         known.passes.discard(iterator)
         if known.claims is not None:
@@ -105,7 +105,7 @@ class Loaders:
             if known.claims.items.only_audited:
                 self._lower(known, TOO_LONG)
 
-    def leave(self, known: Built) -> None:
+    def leave(self, known: LoaderRecord) -> None:
         """An iterator goes, maybe before its end."""
         if known.claims is not None and (reason := known.claims.left()):
             self._lower(known, reason)
@@ -115,7 +115,7 @@ class Loaders:
         for known in list(self._all):
             boundary.attempt(self.leave, known)
 
-    def _lower(self, known: Built, reason: str) -> None:
+    def _lower(self, known: LoaderRecord, reason: str) -> None:
         for each in known.fitted:
             if each.knob.replace("-", "_") in _OF_WORKERS:
                 self._fitter.lower(each.knob, each.place, reason)
@@ -128,7 +128,7 @@ class Loaders:
         known = self._known.get(loader)
         return known is not None and any(name in known.own for name in _OF_WORKERS)
 
-    def take_back(self, known: Built, reason: str) -> None:
+    def take_back(self, known: LoaderRecord, reason: str) -> None:
         """Its workers are the script's own again, where it is still there."""
         known.claims = None
         if (loader := known.loader()) is not None:
@@ -184,7 +184,9 @@ def _weakly(value: Any) -> Callable[[], Any]:
 class Claims:
     """Of one loader. `own_workers`: what the script has given it."""
 
-    def __init__(self, loader: Any, dataset: Any, own_workers: int, persist: bool, seen: Seen | None) -> None:
+    def __init__(
+        self, loader: Any, dataset: Any, own_workers: int, persist: bool, seen: WorkerEffects | None
+    ) -> None:
         self.own_workers, self.persist = own_workers, persist
         seen = seen or NOTHING_KNOWN
         self.same = seen.same  # nothing was seen to differ: then it is held to that

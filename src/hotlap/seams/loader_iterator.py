@@ -114,7 +114,7 @@ class Lean:
 
 
 @dataclass
-class Watch:
+class IteratorState:
     """What is known of one iterator: `drawn` holds the sampler's output by task, until its batch has arrived."""
 
     given: Given
@@ -146,7 +146,7 @@ class _Resumed:
         return self._indices
 
 
-def rebuild(iterator: Any, watch: Watch, construct: Callable[..., None], **changed: Any) -> None:
+def rebuild(iterator: Any, watch: IteratorState, construct: Callable[..., None], **changed: Any) -> None:
     """With fresh workers at the same position. Draws no random number that the script would notice."""
     sampler, yielded = iterator._index_sampler, iterator._num_yielded
     resumed = _Resumed([watch.drawn[task] for task in sorted(watch.drawn)], iterator._sampler_iter)
@@ -168,7 +168,7 @@ def rebuild(iterator: Any, watch: Watch, construct: Callable[..., None], **chang
         iterator._index_sampler, iterator._num_yielded = sampler, yielded
 
 
-def load_alone(iterator: Any, watch: Watch) -> None:
+def load_alone(iterator: Any, watch: IteratorState) -> None:
     """From now on the training process makes the batches of this iterator by itself."""
     if watch.drawn:
         waiting = [watch.drawn[task] for task in sorted(watch.drawn)]
@@ -178,11 +178,11 @@ def load_alone(iterator: Any, watch: Watch) -> None:
     watch.alone = _fetcher(watch.given)
 
 
-def next_alone(iterator: Any, watch: Watch) -> Any:
+def next_alone(iterator: Any, watch: IteratorState) -> Any:
     return _pinned(iterator, watch.alone.fetch(next(iterator._sampler_iter)))
 
 
-def make_one(iterator: Any, watch: Watch, keys: Any) -> Any:
+def make_one(iterator: Any, watch: IteratorState, keys: Any) -> Any:
     """A batch as a loader without workers makes it."""
     return _pinned(iterator, _fetcher(watch.given).fetch(keys))
 
@@ -199,7 +199,7 @@ def _pinned(iterator: Any, batch: Any) -> Any:
     return _utils.pin_memory.pin_memory(batch, iterator._pin_memory_device)  # type: ignore[no-untyped-call]
 
 
-def forget_arrived(iterator: Any, watch: Watch) -> None:
+def forget_arrived(iterator: Any, watch: IteratorState) -> None:
     for task in [task for task in watch.drawn if task not in iterator._task_info]:
         del watch.drawn[task]
 

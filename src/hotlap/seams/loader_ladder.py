@@ -32,9 +32,9 @@ from hotlap.seams.fitter import Fitter
 from hotlap.seams.loader_built import Loaders
 from hotlap.seams.loader_iterator import (
     Given,
+    IteratorState,
     Lean,
     Setup,
-    Watch,
     abandon,
     forget_arrived,
     load_alone,
@@ -64,7 +64,7 @@ _CUT_OFF = (ConnectionError, EOFError, FileNotFoundError, UnpicklingError)
 Original = Callable[..., Any]
 
 
-class Ladder:
+class LoaderFallbacks:
     """Wraps torch's iterator with workers."""
 
     def __init__(self, fitter: Fitter, loaders: Loaders, patience_s: float) -> None:
@@ -102,7 +102,7 @@ class Ladder:
         def begun(iterator: Any, loader: Any) -> None:
             rung, setups = self.rung(loader), self._loaders.setups(loader)
             given = Given(loader, **_changes(rung, setups, loader.worker_init_fn))
-            watch = iterator._hotlap = Watch(given)
+            watch = iterator._hotlap = IteratorState(given)
             iterator._hotlap_rung = rung
             self._deaths.watch(iterator)
             built = watch.built = self._loaders.built(loader)
@@ -150,7 +150,7 @@ class Ladder:
 
         return got
 
-    def _take(self, iterator: Any, watch: Watch) -> tuple[bool, Any]:
+    def _take(self, iterator: Any, watch: IteratorState) -> tuple[bool, Any]:
         """As torch's `_try_get_data`, but looks more often and knows a conversation that was cut off."""
         try:
             with self._deaths.end_waiting(iterator):
@@ -201,7 +201,7 @@ class Ladder:
 
         return given
 
-    def _made_here(self, iterator: Any, watch: Watch, failed: Exception) -> Any:
+    def _made_here(self, iterator: Any, watch: IteratorState, failed: Exception) -> Any:
         """What fails in a worker of the plan's: here it may be made, as where items start processes of their own, or
         the script meets its own error."""
         keys = watch.drawn.get(iterator._rcvd_idx - 1)
@@ -288,7 +288,7 @@ class Ladder:
 
         return ended
 
-    def _breaks_claim(self, iterator: Any, watch: Watch, data: Any) -> bool:
+    def _breaks_claim(self, iterator: Any, watch: IteratorState, data: Any) -> bool:
         """Whether a batch is not what the script's own loader would make; then the next one is this one, made anew."""
         if watch.claims is None or isinstance(data, Lessened):
             return False
@@ -306,7 +306,7 @@ class Ladder:
             load_alone(iterator, watch)
         return True
 
-    def _mend(self, iterator: Any, watch: Watch, error: Exception) -> bool:
+    def _mend(self, iterator: Any, watch: IteratorState, error: Exception) -> bool:
         if not watch.mendable:
             boundary.attempt(tell_lost_stream, iterator, error)
             return False
@@ -327,7 +327,7 @@ class Ladder:
         boundary.attempt(self._tell, before, rung, why, iterator)
         return True
 
-    def _renew(self, iterator: Any, watch: Watch, rung: Rung) -> None:
+    def _renew(self, iterator: Any, watch: IteratorState, rung: Rung) -> None:
         if not rung.alone:
             changes = _changes(rung, (), watch.given.worker_init_fn)
             if watch.tries >= MOST_IN_A_ROW:
@@ -379,13 +379,13 @@ def _changes(rung: Rung, setups: tuple[Any, ...], init: Any) -> dict[str, Any]:
     }
 
 
-def _begin_order(iterator: Any, watch: Watch) -> None:
+def _begin_order(iterator: Any, watch: IteratorState) -> None:
     if watch.claims is not None:
         boundary.attempt(watch.claims.begin_order, iterator._sampler_iter)
 
 
-def _watch(iterator: Any) -> Watch | None:
-    found: Watch | None = iterator.__dict__.get("_hotlap")
+def _watch(iterator: Any) -> IteratorState | None:
+    found: IteratorState | None = iterator.__dict__.get("_hotlap")
     return found
 
 

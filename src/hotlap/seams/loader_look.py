@@ -43,7 +43,7 @@ _FOUND_BY_NAME = (tuple, type, enum.Enum, torch.Size, np.dtype, types.FunctionTy
 
 
 @dataclass(frozen=True)
-class Seen:
+class WorkerEffects:
     """What would come out differently with workers: `items` (collate included), `sampler`; empty where nothing was seen
     to. `unproved`: why that is not certain. `volatile`: what fetching an item changes the first time. `twice`: a batch
     holds the same memory twice, so that a loop which writes to one part writes to another."""
@@ -60,10 +60,10 @@ class Seen:
         return not (self.items or self.sampler)
 
 
-NOTHING_KNOWN = Seen("could not be looked at", "could not be looked at", "could not be looked at")
+NOTHING_KNOWN = WorkerEffects("could not be looked at", "could not be looked at", "could not be looked at")
 
 
-class Order:
+class BatchAssembly:
     """What a loader with these arguments asks for, and how it makes a batch of it."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
@@ -92,13 +92,13 @@ class Order:
         return self.collate(at_once(keys) if callable(at_once) else [self.dataset[key] for key in keys])
 
 
-def look(arguments: dict[str, Any]) -> Seen:
+def look(arguments: dict[str, Any]) -> WorkerEffects:
     """To be called in a process of its own: it fetches, iterates and draws."""
-    order = Order(arguments)
+    order = BatchAssembly(arguments)
     sampler, keys, all_drawn, at_end = _sampled(order)
     items, all_made, filled, unknown, twice = _made(order, keys)
     if items or sampler:
-        return Seen(items, sampler)
+        return WorkerEffects(items, sampler)
     doubts = [
         "" if all_drawn and all_made else "not all items were looked at",
         f"fetching an item changes {filled[0]}" if filled else "",
@@ -109,7 +109,7 @@ def look(arguments: dict[str, Any]) -> Seen:
         "" if order.init is None else "it has a worker_init_fn",
         unknown[0] if unknown else "",
     ]
-    return Seen(unproved=next(filter(None, doubts), ""), volatile=filled, twice=twice)
+    return WorkerEffects(unproved=next(filter(None, doubts), ""), volatile=filled, twice=twice)
 
 
 def _sampler_of(sampler: Any) -> str:
@@ -117,7 +117,7 @@ def _sampler_of(sampler: Any) -> str:
     return type(own[0]).__name__
 
 
-def _sampled(order: Order) -> tuple[str, list[Any], bool, str]:
+def _sampled(order: BatchAssembly) -> tuple[str, list[Any], bool, str]:
     """What a sampler does after its first output, which workers would have it do earlier; what it gave, whether that is
     all, and what it does at its end."""
     random_states.seed(1)
@@ -157,7 +157,7 @@ def _length(sampler: Any) -> int:
         return _MOST_DRAWN
 
 
-def _made(order: Order, keys: list[Any]) -> tuple[str, bool, tuple[str, ...], tuple[str, ...], bool]:
+def _made(order: BatchAssembly, keys: list[Any]) -> tuple[str, bool, tuple[str, ...], tuple[str, ...], bool]:
     """What making batches twice shows; whether all were made; what fetching changes only the first time (a file that it
     opens, a memo); what could not be walked; and whether one batch holds the same memory twice."""
     keys = list(keys)
@@ -180,7 +180,7 @@ def _made(order: Order, keys: list[Any]) -> tuple[str, bool, tuple[str, ...], tu
     return "", made == len(keys), filled, state.unknown, bool(keys) and _holds_twice(order.make(keys[0]))
 
 
-def _twice(order: Order, keys: Any) -> str:
+def _twice(order: BatchAssembly, keys: Any) -> str:
     first, drew = _once(order, keys, 1)
     if drew:
         return f"its items or its collate function draw random numbers of {drew}"
@@ -200,7 +200,7 @@ def _twice(order: Order, keys: Any) -> str:
     return ""
 
 
-def _once(order: Order, keys: Any, seed: int) -> tuple[Any, str]:
+def _once(order: BatchAssembly, keys: Any, seed: int) -> tuple[Any, str]:
     random_states.seed(seed)
     before = random_states.states()
     batch = order.make(keys)
@@ -256,10 +256,10 @@ _QUICK_S = 10.0
 _LENGTHS_S = 60.0  # for the lengths of all items: about what a user waits for without asking what is going on
 
 
-def seen(arguments: dict[str, Any]) -> Seen:
+def seen(arguments: dict[str, Any]) -> WorkerEffects:
     """What workers would change of this loader's batches."""
     found = _aside(lambda: look(arguments), _QUICK_S)
-    return found if isinstance(found, Seen) else NOTHING_KNOWN
+    return found if isinstance(found, WorkerEffects) else NOTHING_KNOWN
 
 
 def shards(dataset: Any, init: Callable[[int], None] | None) -> bool:

@@ -21,7 +21,7 @@ from hotlap.ports.unseen import unseen
 from hotlap.probe import boundary
 from hotlap.probe.accelerator import in_use
 from hotlap.seams import root
-from hotlap.seams.compute_ladder import Ladder
+from hotlap.seams.compute_ladder import ComputeFallbacks
 from hotlap.seams.fitter import Fitter
 from hotlap.seams.training import Training
 
@@ -31,19 +31,19 @@ _MOST_ROOTS = 64
 
 def install(fitter: Fitter) -> None:
     """Only where the plan has something for models or changes numbers: a plan without costs the loop nothing."""
-    ladder_wanted = Ladder.is_wanted(fitter)
+    ladder_wanted = ComputeFallbacks.is_wanted(fitter)
     if not ladder_wanted and not fitter.wants(Seam.MODEL):
         return
     training = Training()
     training.listen(fitter)
-    ladder = Ladder(fitter, training)
+    ladder = ComputeFallbacks(fitter, training)
     if ladder_wanted:
         ladder.watch()
     if fitter.wants(Seam.MODEL):
         Roots(fitter, training, ladder).listen()
 
 
-def offer(fitter: Fitter, module: Any, training: Training, ladder: Ladder) -> None:
+def offer(fitter: Fitter, module: Any, training: Training, ladder: ComputeFallbacks) -> None:
     """Give the plan's settings for models to one module."""
     target = target_of(fitter, module, training, ladder)
     target.autocasts = torch.is_autocast_enabled(next(module.parameters()).device.type)
@@ -51,14 +51,14 @@ def offer(fitter: Fitter, module: Any, training: Training, ladder: Ladder) -> No
     fitter.offer(Seam.MODEL, target, type(module).__qualname__)
 
 
-def target_of(fitter: Fitter, module: Any, training: Training, ladder: Ladder) -> Model:
+def target_of(fitter: Fitter, module: Any, training: Training, ladder: ComputeFallbacks) -> Model:
     return Model(module, fitter.patches, SeamReach(fitter, training, ladder, module))
 
 
 class SeamReach:
     """Implements ports.target.Reach for one root, which it does not keep alive."""
 
-    def __init__(self, fitter: Fitter, training: Training, ladder: Ladder, module: Any) -> None:
+    def __init__(self, fitter: Fitter, training: Training, ladder: ComputeFallbacks, module: Any) -> None:
         self._fitter = fitter
         self._training = training
         self._ladder = ladder
@@ -104,7 +104,7 @@ class SeamReach:
 class Roots:
     """The search. `Module.__call__` is only patched while it lasts and no root runs."""
 
-    def __init__(self, fitter: Fitter, training: Training, ladder: Ladder) -> None:
+    def __init__(self, fitter: Fitter, training: Training, ladder: ComputeFallbacks) -> None:
         self._fitter = fitter
         self._training = training
         self._ladder = ladder

@@ -8,7 +8,7 @@ from hotlap.ports.target import Around, Undo
 from hotlap.ports.unseen import unseen
 
 
-class Patches:
+class PatchStack:
     """Undone one by one, or all at once, the newest first."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from hotlap.cost.reading import training_loader
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Goal, Status, Trial
-from hotlap.facts.verdict import Gain, Guarded, Verdict
+from hotlap.facts.verdict import Gain, Guarded, KnobVerdict
 from hotlap.judge.gain import LEAST
 from hotlap.measure.contest import Duel
 from hotlap.ports.knob import UNCHANGED, Knob, Numerics
@@ -195,7 +195,7 @@ def _one_batch(
 
 
 @dataclass(frozen=True)
-class Budget:
+class SearchBudget:
     """Seconds or trials, whichever is given."""
 
     seconds: float | None = None
@@ -207,7 +207,7 @@ class Said:
     """How a search tells of its progress."""
 
     trial: Callable[[Trial], None]
-    verdict: Callable[[Verdict], None]
+    verdict: Callable[[KnobVerdict], None]
     note: Callable[[str], None]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from hotlap.diagnose.severity import OF_INPUT
 from hotlap.experiments.analysis import Change
 from hotlap.experiments.conductor import ENDED_IT, NOT_READY, SMALLER_FIRST
 from hotlap.experiments.leads import Lead, candidates_for
-from hotlap.facts.experiment import FREE_INPUT, Experiment, State
+from hotlap.facts.experiment import FREE_INPUT, Experiment, ExperimentState
 from hotlap.facts.plan import Plan
 from hotlap.facts.rewrite import is_rewrite, shown_setting
 from hotlap.facts.trial import Goal
@@ -32,7 +32,6 @@ from hotlap.search.candidates import (
     SPENT,
     TOO_LARGE_TO_JUDGE,
     Candidate,
-    Key,
     candidates,
     cannot_act,
     composed,
@@ -44,33 +43,11 @@ from hotlap.search.candidates import (
     too_little,
     with_its_rate,
 )
-
-if TYPE_CHECKING:
-    from hotlap.search.search import Search
-
+from hotlap.search.search import Search, Shown
 
 SHARE = 0.25  # of the budget, for one pass
 USUAL_S = 60.0  # where the budget is a number of trials
 _LEAST_S = 3.0  # a shorter pass shows nothing
-
-
-@dataclass
-class Shown:
-    """What experiments have shown beside one plan; without a plan there were none yet.
-
-    `gains` are of the winners, and of what seems to win and is not sure. `free` is the gain of free input, the most
-    that any change of the input can bring. `cut_short`: some took no turn, and another pass may have time for them.
-    `unsure`: measured too loosely to say anything, which another pass may do.
-    """
-
-    plan: Plan | None = None
-    gains: dict[Key, Gain] = field(default_factory=dict)
-    winners: list[Candidate] = field(default_factory=list)
-    refused: dict[Key, str] = field(default_factory=dict)
-    free: float | None = None
-    cut_short: bool = False
-    unsure: list[Experiment] = field(default_factory=list)
-    apart: bool = False  # together they did not hold
 
 
 def pass_s(search: Search) -> float:
@@ -126,7 +103,7 @@ def learn(search: Search, made: Iterable[Experiment], *, progressed: bool) -> No
             if each.reason == SMALLER_FIRST:
                 search.tried.begin(candidate.key, candidate.bound)
                 search.declare(candidate, Ruling.DROP, None, None, SMALLER_FIRST)
-            elif each.state is State.REFUSED and each.reason not in (NOT_READY, ENDED_IT):
+            elif each.state is ExperimentState.REFUSED and each.reason not in (NOT_READY, ENDED_IT):
                 shown.refused[candidate.key] = each.reason
             continue
         if progressed and _is_unsure(each):
@@ -150,12 +127,14 @@ def _decide(search: Search, each: Experiment, candidate: Candidate, barred: set[
     assert each.gain is not None and each.interval is not None
     shown, gain = search.shown, Gain(each.gain, each.interval, each.blocks)
     barrier = obstacle(search, candidate, each.numerics)
-    seems = each.state is State.FASTER or (each.state is State.UNDECIDED and gain.value >= LEAST)
-    if not seems or (barrier and each.state is not State.FASTER):
+    seems = each.state is ExperimentState.FASTER or (
+        each.state is ExperimentState.UNDECIDED and gain.value >= LEAST
+    )
+    if not seems or (barrier and each.state is not ExperimentState.FASTER):
         search.drop_live(candidate, gain)
     elif not barrier:
         shown.gains[candidate.key] = gain
-        if each.state is State.FASTER:
+        if each.state is ExperimentState.FASTER:
             shown.winners.append(candidate)
     elif candidate.knob not in barred:  # of each knob the best
         barred.add(candidate.knob)
@@ -164,7 +143,11 @@ def _decide(search: Search, each: Experiment, candidate: Candidate, barred: set[
 
 def _is_unsure(tried: Experiment) -> bool:
     """Its interval holds no gain as well as a noticeable one."""
-    return tried.state is State.UNDECIDED and tried.interval is not None and tried.interval.high >= LEAST
+    return (
+        tried.state is ExperimentState.UNDECIDED
+        and tried.interval is not None
+        and tried.interval.high >= LEAST
+    )
 
 
 def offered(search: Search) -> list[Candidate]:
@@ -241,7 +224,7 @@ def _made(search: Search) -> dict[tuple[str, str], Experiment]:
         for each in tried.tried if tried is not None else ():
             candidate = _candidate(search, each) if each.knob != FREE_INPUT else None
             key = candidate.key if candidate is not None else (each.knob, each.setting)
-            if key not in found or each.state is not State.NOT_TRIED:
+            if key not in found or each.state is not ExperimentState.NOT_TRIED:
                 found[key] = each
     return found
 
@@ -258,7 +241,7 @@ def why_no_turn(search: Search, candidate: Candidate) -> str:
 
 def _had_no_turn(tried: Experiment) -> bool:
     """For want of time: another pass may have some."""
-    return tried.state is State.NOT_TRIED and tried.reason != SMALLER_FIRST
+    return tried.state is ExperimentState.NOT_TRIED and tried.reason != SMALLER_FIRST
 
 
 def _candidate(search: Search, tried: Experiment) -> Candidate | None:

@@ -1,21 +1,21 @@
-"""A search for a plan: experiments on the running job, what won them in fresh processes, guard, and the plan."""
+"""The state of a search for a plan: what it knows, tries in fresh processes, rules on, and what its budget allows."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from hotlap.errors import JobError
 from hotlap.experiments.leads import Knobs, Lead, rewrite_knobs
+from hotlap.facts.experiment import Experiment
 from hotlap.facts.host import Host
 from hotlap.facts.plan import Plan
 from hotlap.facts.timeline import Timeline
 from hotlap.facts.trial import Figures, Goal, Status, Trial
-from hotlap.facts.verdict import PASSING, Gain, Guarded, Ruling, Tuning, Verdict
+from hotlap.facts.verdict import PASSING, Gain, Guarded, KnobVerdict, Ruling
 from hotlap.judge.gain import (
     LEAST,
     MOST_ROUNDS,
@@ -28,18 +28,19 @@ from hotlap.judge.gain import (
     rule,
     rule_simpler,
 )
-from hotlap.measure.contest import Duel, InterruptedSearch, duel, run_trial, scatter_of, scatter_of_rounds
+from hotlap.launch import runfolder
+from hotlap.measure.contest import Duel, duel, run_trial, scatter_of, scatter_of_rounds
 from hotlap.measure.ledger import Ledger, Ruled
 from hotlap.measure.runner import AS_LONG, Bench
+from hotlap.plan.file import write_plan
 from hotlap.ports.knob import Knob
 from hotlap.search.candidates import (
     AGAIN,
-    INTERRUPTED,
     NO_TIME,
-    Budget,
     Candidate,
     Key,
     Said,
+    SearchBudget,
     Wish,
     cannot_act,
     composed,
@@ -50,32 +51,32 @@ from hotlap.search.candidates import (
     together,
     why,
 )
-from hotlap.search.conclusion import (
-    CONCLUSION,
-    conclude,
-    leave_out_what_is_idle,
-    resume,
-    settle,
-    write_plan_of,
-)
 from hotlap.search.guard_runs import GUARD_STEPS, GuardRuns
-from hotlap.search.passes import (
-    SHARE,
-    USUAL_S,
-    Shown,
-    decide_unsure,
-    end,
-    experiment,
-    group_of,
-    next_alone,
-    pass_s,
-    try_together,
-)
 
-_SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
 _PHASES = ("ops",)  # after the window: which operators there are decides what knobs have to offer
 _ROUND = 2  # trials of a duel at the least
 _GRACE = 0.1  # of the budget, by which an answer of the guard may exceed it: without one all that was found is lost
+LEAST_PROOF_ROUNDS = 2
+CONCLUSION = 2 * LEAST_PROOF_ROUNDS  # trials that the proof of a plan takes
+
+
+@dataclass
+class Shown:
+    """What experiments have shown beside one plan; without a plan there were none yet.
+
+    `gains` are of the winners, and of what seems to win and is not sure. `free` is the gain of free input, the most
+    that any change of the input can bring. `cut_short`: some took no turn, and another pass may have time for them.
+    `unsure`: measured too loosely to say anything, which another pass may do.
+    """
+
+    plan: Plan | None = None
+    gains: dict[Key, Gain] = field(default_factory=dict)
+    winners: list[Candidate] = field(default_factory=list)
+    refused: dict[Key, str] = field(default_factory=dict)
+    free: float | None = None
+    cut_short: bool = False
+    unsure: list[Experiment] = field(default_factory=list)
+    apart: bool = False  # together they did not hold
 
 
 class Search:
@@ -88,13 +89,13 @@ class Search:
         host: Host,
         knobs: Mapping[str, Knob],
         wish: Wish,
-        budget: Budget,
+        budget: SearchBudget,
         said: Said,
     ) -> None:
         self.bench, self.ledger, self.host, self.knobs = bench, ledger, host, Knobs(knobs)
         self.wish, self.goal, self.budget, self.said = wish, Goal(wish.goal), budget, said
         self.started = time.monotonic()
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[KnobVerdict] = []
         self.plan = Plan()
         self.tried = Tried()
         self.shown = Shown()
@@ -113,44 +114,6 @@ class Search:
         self.answers: dict[str, dict[str, Any]] | None = None  # by knob, whether it can act on this job
         self._trials_before = len(ledger.trials)
 
-    # -- the arrow ---------------------------------------------------------------------------------------------
-
-    def run(self) -> Tuning:
-        try:
-            self._begin()
-            self._explore()
-            leave_out_what_is_idle(self)
-            settle(self)
-        except InterruptedSearch:
-            self.ended = INTERRUPTED
-        if self.base is None:
-            raise KeyboardInterrupt
-        with closing(self.guard):
-            return conclude(self)
-
-    def _begin(self) -> None:
-        """With the original script, or where the last search for the same wish has left off."""
-        resume(self)
-        known = self.ledger.of(Plan()) if self.plan.settings else []
-        if known:
-            self.base = known[-1].figures
-        elif self.plan.settings:
-            self.stand(Plan())
-        else:
-            seconds = self.budget.seconds
-            experiment(self, USUAL_S if seconds is None else SHARE * seconds, first=True)
-        if not known:
-            self.base = self.best.figures if self.best else None
-        if self.base is not None:  # all trials of a search are held against this one
-            self.bench = replace(self.bench, counts=self.base.counts)
-        if self.plan.settings:
-            experiment(self, pass_s(self))
-        longest = max((trial.seconds for trial in self.ledger.of(Plan())), default=0.0)
-        self.bench = replace(self.bench, limit_s=max(_SHORTEST_LIMIT_S, longest))
-        self.guard.bench = self.bench
-        if self.plan.settings:  # a search that goes on has no runs of the guard yet, and little else to do
-            self.guard.guess_s = self.trial_s / 2
-
     def stand(self, plan: Plan, lead: Lead | None = None) -> None:
         """A trial of the incumbent, whose timeline says what to try next."""
         trial, seen = run_trial(self.bench, self.ledger, plan, self.said.trial, _PHASES, lead)
@@ -161,31 +124,6 @@ class Search:
             )
         self.best, self.seen = trial, seen
         self.knobs.update(rewrite_knobs(seen))
-
-    def _explore(self) -> None:
-        """What won the experiments, together; beside what is kept, experiments again; then what only fresh processes
-        can show."""
-        while True:
-            group = [each for each in group_of(self) if self.affordable([each])]
-            seconds = 0.0 if group else pass_s(self)
-            if not group and not seconds and self.shown.unsure:
-                decide_unsure(self)
-                continue
-            alone = None if group or seconds else next_alone(self)
-            if len(group) > 1:
-                try_together(self, group)
-            elif group or alone is not None:
-                self.try_one(group[0] if group else alone or group[0])
-            elif seconds:
-                self.said.note(
-                    "experiments beside the plan so far" if self.plan.settings else "more experiments"
-                )
-                experiment(self, seconds)
-                continue
-            else:
-                end(self)
-                return
-            self.begun = True
 
     def guard_can_tell(self, batch: int) -> bool:
         """Whether runs of the guard, which see as many samples as the script's own, make more than one step."""
@@ -293,7 +231,11 @@ class Search:
         self.accepted_at = max(trial.number for trial in self.ledger.trials)
         self.tried.advance(self.gain(held))
         self.shown = Shown()
-        write_plan_of(self)
+        self.write_plan()
+
+    def write_plan(self) -> None:
+        """The best so far, without a proof: a kill leaves it there."""
+        write_plan(self.bench.folder / runfolder.PLAN, self.plan)
 
     def drop_live(self, candidate: Candidate, gain: Gain, reason: str = "") -> None:
         """What an experiment has shown to bring too little, or what may not be kept for another reason."""
@@ -311,7 +253,7 @@ class Search:
         reason: str,
         **more: Any,
     ) -> None:
-        verdict = Verdict(
+        verdict = KnobVerdict(
             candidate.knob,
             candidate.setting,
             ruling,
@@ -443,7 +385,7 @@ class Tried:
         self.promises[key] = promise
         self._missed.pop(key, None)
 
-    def recall(self, verdicts: Iterable[Verdict]) -> None:
+    def recall(self, verdicts: Iterable[KnobVerdict]) -> None:
         """What an earlier search has tried. What the guard has dropped was no miss."""
         for each in verdicts:
             key = each.knob, str(each.setting)

@@ -28,14 +28,14 @@ class UnreadableError(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One file, parsed."""
 
     path: Path
     text: bytes
 
     @classmethod
-    def read(cls, path: Path) -> Source:
+    def read(cls, path: Path) -> SourceFile:
         """Raises UnreadableError for what is no Python source in UTF-8."""
         try:
             found = cls(path, path.read_bytes())

@@ -10,15 +10,15 @@ from itertools import pairwise
 from typing import Any
 
 from hotlap.facts.timeline import (
-    Accelerator,
+    AcceleratorFacts,
     Cadence,
-    Dataset,
-    Loader,
-    Model,
-    Optimizer,
+    DatasetFacts,
+    LoaderFacts,
+    ModelFacts,
+    OptimizerFacts,
     Pauses,
-    Place,
     Runtime,
+    SourceLine,
     Stage,
     Steps,
     SyncPoint,
@@ -33,8 +33,8 @@ _APART = 3.0  # times as long: what lies closer together is one kind of occurren
 Facts = Mapping[str, Any]
 
 
-def place(plain: Sequence[Any] | None) -> Place | None:
-    return Place(*plain[:3]) if plain else None
+def place(plain: Sequence[Any] | None) -> SourceLine | None:
+    return SourceLine(*plain[:3]) if plain else None
 
 
 def known_loaders(facts: Facts) -> list[int]:
@@ -42,7 +42,7 @@ def known_loaders(facts: Facts) -> list[int]:
     return [number for number, portrait in enumerate(facts.get("loaders", ())) if portrait.get("dataset")]
 
 
-def loaders(facts: Facts, seen: Folded, worker_threads: Mapping[int, int]) -> tuple[Loader, ...]:
+def loaders(facts: Facts, seen: Folded, worker_threads: Mapping[int, int]) -> tuple[LoaderFacts, ...]:
     """The known loaders; a worker names its own by the place in this row."""
     return tuple(
         _loader(facts["loaders"][number], seen.loaders.get(number, LoaderUse()), worker_threads.get(number))
@@ -50,9 +50,9 @@ def loaders(facts: Facts, seen: Folded, worker_threads: Mapping[int, int]) -> tu
     )
 
 
-def _loader(portrait: Facts, use: LoaderUse, worker_threads: int | None) -> Loader:
-    return Loader(
-        dataset=Dataset(
+def _loader(portrait: Facts, use: LoaderUse, worker_threads: int | None) -> LoaderFacts:
+    return LoaderFacts(
+        dataset=DatasetFacts(
             kind=portrait["dataset"],
             length=portrait.get("length"),
             place=place(portrait.get("dataset_place")),
@@ -81,11 +81,11 @@ def _loader(portrait: Facts, use: LoaderUse, worker_threads: int | None) -> Load
     )
 
 
-def model(facts: Facts, seen: Folded) -> Model | None:
+def model(facts: Facts, seen: Folded) -> ModelFacts | None:
     portrait = facts.get("model")
     if not portrait:
         return None
-    return Model(
+    return ModelFacts(
         kind=portrait["kind"],
         parameters=portrait["parameters"],
         modules=portrait["modules"],
@@ -105,9 +105,11 @@ def _per_step(counted: float | None, seen: Folded) -> float | None:
     return counted * made.total() / max(made.values()) if counted is not None and made else None
 
 
-def optimizers(facts: Facts, seen: Folded) -> tuple[Optimizer, ...]:
+def optimizers(facts: Facts, seen: Folded) -> tuple[OptimizerFacts, ...]:
     return tuple(
-        Optimizer(**portrait | {"place": place(portrait.get("place"))}, steps=seen.optimizer_steps[number])
+        OptimizerFacts(
+            **portrait | {"place": place(portrait.get("place"))}, steps=seen.optimizer_steps[number]
+        )
         for number, portrait in enumerate(facts.get("optimizers", ()))
         if portrait
     )
@@ -129,11 +131,11 @@ def runtime(facts: Facts) -> Runtime:
         operator_us=facts["operator_ns"] / 1e3 if "operator_ns" in facts else None,
         pages=facts.get("pages_per_step"),
         page_us=facts["page_ns"] / 1e3 if "page_ns" in facts else None,
-        accelerator=Accelerator(**facts["accelerator"]) if facts.get("accelerator") else None,
+        accelerator=AcceleratorFacts(**facts["accelerator"]) if facts.get("accelerator") else None,
     )
 
 
-def _switch_place(facts: Facts, switches: Sequence[str]) -> Place | None:
+def _switch_place(facts: Facts, switches: Sequence[str]) -> SourceLine | None:
     """Where the first switch that is on was turned on; one set by the environment has no line."""
     places = facts.get("switch_places", {})
     return next((place(places[name]) for name in switches if name in places), None)
@@ -150,7 +152,7 @@ def syncs(facts: Facts, seen: Folded) -> tuple[SyncPoint, ...]:
     stages = _stages_of_syncs(seen)
     rows = sorted(enumerate(facts.get("syncs", ())), key=lambda row: (-row[1][5], -row[1][4]))[:_MOST_SYNCS]
     return tuple(
-        SyncPoint(Place(file, line, function), call, count, spent / 1e9, stages.get(number, Stage.OTHER))
+        SyncPoint(SourceLine(file, line, function), call, count, spent / 1e9, stages.get(number, Stage.OTHER))
         for number, (file, line, function, call, count, spent) in rows
     )
 

@@ -14,13 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.facts import codec
-from hotlap.facts.timeline import Ending, Gauge, HotLine, Place, ProbeCost, Stage, Timeline, Warmup, Worker
+from hotlap.facts.timeline import (
+    Ending,
+    Gauge,
+    HotLine,
+    ProbeCost,
+    SourceLine,
+    Stage,
+    Timeline,
+    Warmup,
+    WorkerFacts,
+)
 from hotlap.host.looks import LookRecord
 from hotlap.launch.holding import Clock, read_clock
 from hotlap.probe import boundary
 from hotlap.probe.marks import DEVICE_TIMES, VALUE_FROM, WINDOW_END, Kind
 from hotlap.probe.sampler import LINE_BITS
-from hotlap.source.files import Source, UnreadableError
+from hotlap.source.files import SourceFile, UnreadableError
 from hotlap.source.values import merged
 from hotlap.stats.robust import steady_from
 from hotlap.timeline import describe
@@ -167,10 +177,10 @@ def _main_lines(recording: Recording, seen: Folded, since: int) -> list[HotLine]
 
 def _workers(
     main: Recording, recordings: Sequence[Recording], seen: Folded, since: int
-) -> tuple[tuple[Worker, ...], list[HotLine]]:
+) -> tuple[tuple[WorkerFacts, ...], list[HotLine]]:
     made_here = tally(main.marks, since)
     by_pid = {each.pid: each for each in recordings}
-    workers: list[Worker] = []
+    workers: list[WorkerFacts] = []
     lines: list[list[HotLine]] = []
     for place, loader in enumerate(describe.known_loaders(main.facts)):
         portrait = main.facts["loaders"][loader]
@@ -199,7 +209,7 @@ def _worker_threads(facts: Mapping[str, Any], recordings: Sequence[Recording]) -
 
 def _worker(
     recording: Recording, loader: int, number: int, starts: Sequence[int]
-) -> tuple[list[Worker], list[HotLine]]:
+) -> tuple[list[WorkerFacts], list[HotLine]]:
     tallies = tally(recording.marks)
     if -1 not in tallies:
         return [], []
@@ -321,7 +331,7 @@ def merge(groups: Iterable[Sequence[HotLine]]) -> list[HotLine]:
 def _as_one(lines: Sequence[HotLine], total: int) -> HotLine:
     """What it calls is what most of its samples show."""
     count = sum(line.samples for line in lines)
-    seen: Counter[tuple[Place, str, str]] = Counter()
+    seen: Counter[tuple[SourceLine, str, str]] = Counter()
     for line in lines:
         seen[line.place, line.callee, line.inner] += line.samples
     place, callee, inner = seen.most_common(1)[0][0]
@@ -352,7 +362,7 @@ def _top(stage: Stage, rows: Counter[int], table: Sequence[Sequence[Any]], role:
     for (file, number), count in lines.most_common(_MOST_PER_STAGE):
         function, callee, inner = details[file, number].most_common(1)[0][0]
         text = linecache.getline(file, number).strip()[:_MOST_TEXT]
-        place, looped = Place(file, number, function, text), _in_loop(file, number)
+        place, looped = SourceLine(file, number, function, text), _in_loop(file, number)
         yield HotLine(place, callee, stage, count / total, count, role, inner, looped=looped)
 
 
@@ -368,8 +378,8 @@ def _in_loop(file: str, number: int) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _source(file: str) -> Source | None:
+def _source(file: str) -> SourceFile | None:
     try:
-        return Source.read(Path(file))
+        return SourceFile.read(Path(file))
     except UnreadableError:
         return None

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hotlap.facts.timeline import Worker
+from hotlap.facts.timeline import WorkerFacts
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 
@@ -57,8 +57,8 @@ class Tally:
         self.collate_ns += int(more * self.collate_ns)
         self.batches = batches
 
-    def worker(self, loader: int, number: int, startup_ns: int = 0) -> Worker:
-        return Worker(
+    def worker(self, loader: int, number: int, startup_ns: int = 0) -> WorkerFacts:
+        return WorkerFacts(
             loader=loader,
             worker=number,
             batches=self.batches,
@@ -116,16 +116,16 @@ def tally(raw: Sequence[int], since: int = 0) -> dict[int, Tally]:
     return tallies
 
 
-def combine(workers: Sequence[Worker]) -> tuple[Worker, ...]:
+def combine(workers: Sequence[WorkerFacts]) -> tuple[WorkerFacts, ...]:
     """A worker that was started again each epoch is one worker, with its startups counted."""
-    merged: dict[tuple[int, int], Worker] = {}
+    merged: dict[tuple[int, int], WorkerFacts] = {}
     for each in workers:
         known = merged.get((each.loader, each.worker))
         merged[each.loader, each.worker] = _sum(known, each) if known else each
     return tuple(merged[key] for key in sorted(merged))
 
 
-def project_startups(workers: Iterable[Worker], started: int) -> list[Worker]:
+def project_startups(workers: Iterable[WorkerFacts], started: int) -> list[WorkerFacts]:
     """Of workers that were started often only some starts are recorded; those stand for the others."""
     return [
         replace(each, startups=started, startup_s=each.startup_s * started / each.startups)
@@ -135,8 +135,8 @@ def project_startups(workers: Iterable[Worker], started: int) -> list[Worker]:
     ]
 
 
-def _sum(one: Worker, other: Worker) -> Worker:
-    return Worker(
+def _sum(one: WorkerFacts, other: WorkerFacts) -> WorkerFacts:
+    return WorkerFacts(
         loader=one.loader,
         worker=one.worker,
         batches=one.batches + other.batches,

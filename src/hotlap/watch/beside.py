@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from hotlap.probe import boundary
-from hotlap.seams.patches import Patches
+from hotlap.seams.patches import PatchStack
 from hotlap.watch.training import TrainingMonitor
 
 _ASK_UNTIL = 3  # steps: by then a trainer knows how many there will be
@@ -29,7 +29,7 @@ def install(folder: Path) -> TrainingMonitor:
     monitor = _Beside()
     monitor.__enter__()
     watched = _Loaders(monitor)
-    Patches().wrap(DataLoader, "__iter__", watched.around)
+    PatchStack().wrap(DataLoader, "__iter__", watched.around)
     pid = os.getpid()
     atexit.register(
         lambda: boundary.attempt(monitor.close) if os.getpid() == pid and folder.is_dir() else None

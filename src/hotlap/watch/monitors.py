@@ -41,7 +41,7 @@ class Word:
 MOST_POINTS = 128
 
 
-class Series:
+class ThinnedSeries:
     """Points (x, y) over a whole run. Between two that are kept, points that came are passed over."""
 
     def __init__(self, most: int = MOST_POINTS) -> None:
@@ -75,7 +75,7 @@ class GradientNorm:
         self._usual: deque[float] = deque(maxlen=_WINDOW)
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._early: list[float] = []
-        self._series = Series()
+        self._series = ThinnedSeries()
         self._state = "steady"
         self._since: int | None = None
 
@@ -131,7 +131,7 @@ class LossSpike:
     def __init__(self) -> None:
         self._usual: deque[float] = deque(maxlen=_LOSS_WINDOW)
         self._block: list[tuple[int, float]] = []
-        self._series = Series()
+        self._series = ThinnedSeries()
         self._spikes = self._since_spike = self._high_blocks = self._blocks = 0
         self._bound = math.inf
         self._was_high = False
@@ -197,10 +197,10 @@ _NOTICEABLE, _NOTICEABLE_BYTES = 0.05, 64 << 20
 _STATM = Path("/proc/self/statm")
 
 
-class MemoryGrowth:
+class MemoryGrowthMonitor:
     def __init__(self, what: str = "memory") -> None:
         self.id = f"{what}-growth"
-        self._series = Series()
+        self._series = ThinnedSeries()
         self._since: int | None = None
         self._rate: float | None = None
         self._last: tuple[int, float] | None = None
@@ -295,7 +295,7 @@ class ThroughputDrift:
 
     def __init__(self) -> None:
         self._blocks: deque[float] = deque(maxlen=_SUSTAINED)
-        self._series = Series()
+        self._series = ThinnedSeries()
         self._best: float | None = None
         self._from: float | None = None
         self._steps = self._at = 0

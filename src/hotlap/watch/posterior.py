@@ -29,7 +29,7 @@ from hotlap.probe.accelerator import of_kind
 from hotlap.watch.budget import Budget
 from hotlap.watch.collapse import Detector, Posterior, State, Verdict
 from hotlap.watch.records import Records
-from hotlap.watch.training import Reading
+from hotlap.watch.training import HostCopy
 
 # What a batch of posteriors says, on their own device: divergence, active units, mutual information, use of z.
 #
@@ -184,7 +184,7 @@ class LightningHooks:
             )
 
 
-def _in_eval_mode(found: Found, module: Any) -> Decode | None:
+def _in_eval_mode(found: LatentStatistics, module: Any) -> Decode | None:
     decode = found.decode
     if decode is None:
         return None
@@ -270,7 +270,7 @@ class PosteriorMonitor(LightningHooks):
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._collecting_since = 0
         self._failed = False
-        self._pending: tuple[int, int, Reading, bool] | None = None
+        self._pending: tuple[int, int, HostCopy, bool] | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
 
     @property
@@ -348,7 +348,7 @@ class PosteriorMonitor(LightningHooks):
                 gap = self._attempt(shuffled_gap, decode, mu.detach(), generator)
             gap = None if gap is _FAILED else gap
         everything = seen if gap is None else torch.cat([seen, gap.to(seen.device)])
-        self._pending = (step, len(means), Reading(everything), gap is not None)
+        self._pending = (step, len(means), HostCopy(everything), gap is not None)
         self._wake = max(self._calls + 1, self._collecting_since + self._every)
         if self._pending[2].ready:
             with self.budget.spending("tell"):
@@ -360,7 +360,7 @@ class PosteriorMonitor(LightningHooks):
             self._generators[device] = torch.Generator(device).manual_seed(_SEED)
         return self._generators[device]
 
-    def _read(self, pending: tuple[int, int, Reading, bool]) -> None:
+    def _read(self, pending: tuple[int, int, HostCopy, bool]) -> None:
         self._pending = None
         step, rows, reading, has_gap = pending
         values = reading.values()
@@ -402,7 +402,7 @@ _LOGVARS = ("logvar", "log_var", "z_logvar", "z_log_var", "logvars", "log_varian
 _SCALES = ("scale", "std", "stddev", "sigma")
 
 
-class Found(NamedTuple):
+class LatentStatistics(NamedTuple):
     """`decode` maps latents to the reconstruction loss of the batch they came from."""
 
     mu: Tensor
@@ -410,23 +410,23 @@ class Found(NamedTuple):
     decode: Decode | None = None
 
 
-def posterior_in(value: Any) -> Found | None:
+def posterior_in(value: Any) -> LatentStatistics | None:
     """The posterior in a pair (mu, logvar), a mapping, a distribution or any object with such attributes."""
-    if isinstance(value, Found):
+    if isinstance(value, LatentStatistics):
         return value
     if isinstance(value, tuple | list):
         is_pair = len(value) in (2, 3) and all(isinstance(each, Tensor) for each in value[:2])
-        return Found(*value) if is_pair else None
+        return LatentStatistics(*value) if is_pair else None
     mean, logvar = _named(value, _MEANS), _named(value, _LOGVARS)
     if logvar is None and (scale := _named(value, _SCALES)) is not None:
         logvar = 2.0 * scale.detach().log()
     if mean is None or logvar is None:
         return None
     decode = _get(value, "decode") if isinstance(value, Mapping) else None
-    return Found(mean, logvar, decode if callable(decode) else None)
+    return LatentStatistics(mean, logvar, decode if callable(decode) else None)
 
 
-def posterior_at(module: Any, path: str) -> Found | None:
+def posterior_at(module: Any, path: str) -> LatentStatistics | None:
     """The posterior at an attribute, with dots for parts of parts; what can be called there is called."""
     value = module
     for name in path.split("."):

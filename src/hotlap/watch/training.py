@@ -28,12 +28,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hotlap.probe import boundary
 from hotlap.probe.accelerator import in_use, of_kind
-from hotlap.seams.patches import Patches
+from hotlap.seams.patches import PatchStack
 from hotlap.watch.budget import Budget
 from hotlap.watch.monitors import (
     GradientNorm,
     LossSpike,
-    MemoryGrowth,
+    MemoryGrowthMonitor,
     NotFinite,
     ThroughputDrift,
     Word,
@@ -67,9 +67,9 @@ class TrainingMonitor:
         self.notes: dict[str, Any] = {}  # what else a look from outside should find
         self._clock = clock
         self._loss, self._finite, self._norm = LossSpike(), NotFinite(), GradientNorm()
-        self._drift, self._memory = ThroughputDrift(), MemoryGrowth()
-        self._device_memory: MemoryGrowth | None = None
-        self._pending: list[tuple[int, str, Reading]] = []
+        self._drift, self._memory = ThroughputDrift(), MemoryGrowthMonitor()
+        self._device_memory: MemoryGrowthMonitor | None = None
+        self._pending: list[tuple[int, str, HostCopy]] = []
         self._losses: list[tuple[int, Tensor | float]] = []
         self._block = self._next_block = self._next_norm = 1
         self._began = 0.0
@@ -155,7 +155,7 @@ class TrainingMonitor:
 
     def _expect(self, what: str, figure: Tensor) -> None:
         if len(self._pending) < _MOST_PENDING:
-            self._pending.append((self.steps, what, Reading(figure)))
+            self._pending.append((self.steps, what, HostCopy(figure)))
 
     def _collect(self) -> None:
         while self._pending and self._pending[0][2].ready:
@@ -173,7 +173,7 @@ class TrainingMonitor:
             self._memory.add(self.steps, now, used)
         device = in_use()
         if device is not None and device.memory is not None:
-            self._device_memory = self._device_memory or MemoryGrowth("gpu-memory")
+            self._device_memory = self._device_memory or MemoryGrowthMonitor("gpu-memory")
             self._device_memory.add(self.steps, now, device.memory[0]())
         if now >= self._next_judge and self.budget.allows("judge", _JUDGE_S):
             self._next_judge = now + _JUDGE_EVERY_S
@@ -220,7 +220,7 @@ class Hooks:
         self._made: dict[int, int] = {}
         self._most = 0
         self._is_compiling = torch.compiler.is_compiling
-        self._patches = Patches()
+        self._patches = PatchStack()
         self._patches.keep(register_optimizer_step_post_hook(self._stepped).remove)
         self._patches.wrap(torch.autograd, "backward", self._around_backward)
         self._patches.wrap(torch.amp.GradScaler, "scale", self._around_scale)
@@ -275,7 +275,7 @@ def _parameters(optimizer: Any) -> list[Tensor]:
 # Figures on their way from a device to the host: nobody waits for them.
 
 
-class Reading:
+class HostCopy:
     """A copy that was begun. On the CPU it is there at once; from a device it comes when that has got so far."""
 
     def __init__(self, tensor: Tensor) -> None:

@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from hotlap.data.pack.job import Order
+from hotlap.data.pack.job import PackRequest
 from hotlap.data.pack.run import pack
 from hotlap_recipes.lss_swin import SIX
 from hotlap_recipes.lss_swin.grid import Axis, BevGrid
@@ -71,7 +71,9 @@ def pack_split(root: str, out: str | Path, wanted: Wanted) -> int:
     }
     source = f"{__spec__.name}:{ItemsToPack.__name__}"
     Path(out).mkdir(parents=True, exist_ok=True)
-    return pack(Order(source, "flat", arguments), Path(out) / wanted.split, _Told(wanted.split)).seal.samples
+    return pack(
+        PackRequest(source, "flat", arguments), Path(out) / wanted.split, _Told(wanted.split)
+    ).seal.samples
 
 
 class _Told:

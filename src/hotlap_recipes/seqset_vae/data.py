@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hotlap.data import BucketBatchSampler, open_shards
-from hotlap.data.pack.job import Order
+from hotlap.data.pack.job import PackRequest
 from hotlap.data.pack.run import pack
 from hotlap.data.shards import read_seal
 from hotlap_recipes.seqset_vae import LARGEST_SET, subjects
@@ -118,7 +118,7 @@ def pack_once(data_dir: Path, split: str) -> Path:
     folder = packed_folder(data_dir, split)
     if read_seal(folder) is None:
         arguments = {"data_dir": str(data_dir), "split": split}
-        order = Order(f"{subjects.__name__}:ParquetSubjects", "flat", arguments, shards=1)
+        order = PackRequest(f"{subjects.__name__}:ParquetSubjects", "flat", arguments, shards=1)
         pack(order, folder, _Silent())
     return folder
 

@@ -271,7 +271,7 @@ def test_a_script_that_holds_signals_back_does_not_hold_its_children():
     source, _ = source_of(TensorDataset(torch.arange(6.0)))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        asked = child.Child(source, 5)
+        asked = child.HelperProcess(source, 5)
         asked.ask(proof.look, [0, 3], False)
         asked.answer(120.0)
         asked.process.terminate()

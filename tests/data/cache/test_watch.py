@@ -179,7 +179,7 @@ def test_views_are_kept_where_collate_copies_them() -> None:
 def test_waiting_for_a_core_does_not_put_off_the_next_comparison(monkeypatch: Any) -> None:
     """A neighbour takes the core while all is compared: that says nothing of how long it takes."""
     dataset = Rows(4)
-    watch = watching.Watch(dataset, False)
+    watch = watching.DatasetDependencies(dataset, False)
     compared = watch._dependencies.changed
 
     def slowly() -> str:

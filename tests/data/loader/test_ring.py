@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from hotlap.data.ring import Arena, DoesNotFitError, Ring, read, write
+from hotlap.data.ring import Arena, DoesNotFitError, SlotPool, read, write
 
 
 def new_ring():
-    ring = Ring(64 << 20)
+    ring = SlotPool(64 << 20)
     ring.expect(1 << 20)
     return ring
 
@@ -92,7 +92,7 @@ def test_slots_grow_and_small_ones_go():
 
 
 def test_the_budget_is_kept_unless_one_must_be_had():
-    ring = Ring(3 << 20)
+    ring = SlotPool(3 << 20)
     ring.expect(1 << 20)
     taken = [ring.take(), ring.take()]
     assert None not in taken

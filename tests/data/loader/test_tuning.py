@@ -17,10 +17,10 @@ from hotlap.data.tuning import (
     IN_PROCESS,
     PROCESSES,
     THREADS,
-    Limits,
     Setting,
     Story,
     Tuner,
+    TuningLimits,
     chosen_by_user,
     measured,
 )
@@ -79,7 +79,7 @@ def run(machine, limits, batches=200, strategy=measured):
 
 @pytest.fixture
 def limits():
-    return Limits(Budget(ram=1 << 30, cores=2))
+    return TuningLimits(Budget(ram=1 << 30, cores=2))
 
 
 def test_items_that_hold_the_gil_get_a_process_for_each_core(limits):
@@ -191,7 +191,7 @@ def test_uneven_batches_are_fetched_further_ahead(limits):
 
 
 def test_memory_bounds_what_is_under_way():
-    setting, _ = run(Machine(0.03, cpu=0.02), Limits(Budget(ram=16 << 20, cores=2)))
+    setting, _ = run(Machine(0.03, cpu=0.02), TuningLimits(Budget(ram=16 << 20, cores=2)))
     assert setting.ahead * (1 << 20) <= 16 << 20
     assert setting.workers <= 8
 

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from hotlap.data.pack.job import Order
+from hotlap.data.pack.job import PackRequest
 from hotlap.data.pack.run import Packed, pack
 
 
@@ -42,7 +42,7 @@ def packed(silent, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
 
     def run(source, folder, **options) -> Packed:
-        return pack(Order(str(source), **options), Path(folder), silent)
+        return pack(PackRequest(str(source), **options), Path(folder), silent)
 
     return run
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hotlap.data.pack.job import SHARD_BYTES, Order, joined, moments_of, plan_job, split
+from hotlap.data.pack.job import SHARD_BYTES, PackRequest, joined, moments_of, plan_job, split
 from hotlap.data.pack.sources import open_source
 
 
@@ -35,11 +35,11 @@ def test_a_job_is_known_by_all_that_changes_its_bytes(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((9, 2)))
     name = str(tmp_path / "x.npy")
     orders = [
-        Order(name, "flat"),
-        Order(name, "tar"),
-        Order(name, "flat", shards=2),
-        Order(name, "flat", normalise=("array",)),
-        Order(name, "flat", transform="builtins:dict"),
+        PackRequest(name, "flat"),
+        PackRequest(name, "tar"),
+        PackRequest(name, "flat", shards=2),
+        PackRequest(name, "flat", normalise=("array",)),
+        PackRequest(name, "flat", transform="builtins:dict"),
     ]
     identities = [plan_job(each, open_source(name, {})).identity for each in orders]
     assert len(set(identities)) == len(orders)

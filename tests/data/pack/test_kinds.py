@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from hotlap.data.pack.sources import natural_format, open_source
 from hotlap.data.pack.sources.arrays import Arrays, load_arrays
-from hotlap.data.pack.sources.dataset import Dataset
+from hotlap.data.pack.sources.dataset import DatasetSource
 from hotlap.data.pack.sources.manifest import Manifest
 from hotlap.data.pack.sources.nuscenes import NuScenes
 from hotlap.data.pack.sources.parquet import ParquetFiles
@@ -82,9 +82,9 @@ def test_a_touched_file_changes_the_fingerprint_and_nothing_else_does(name, requ
 
 def test_a_name_of_a_module_is_a_dataset_unless_there_is_such_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert Dataset.recognises("package.module:Name.inner") and not Dataset.recognises("folder/x")
+    assert DatasetSource.recognises("package.module:Name.inner") and not DatasetSource.recognises("folder/x")
     (tmp_path / "a:b").mkdir()
-    assert not Dataset.recognises("a:b")
+    assert not DatasetSource.recognises("a:b")
 
 
 def test_several_manifests_are_not_guessed_between(speech):

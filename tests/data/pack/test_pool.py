@@ -11,17 +11,17 @@ import pytest
 
 from hotlap.data.decode import default_decoders
 from hotlap.data.pack import pool
-from hotlap.data.pack.job import Order, plan_job
-from hotlap.data.pack.pool import Report, carry_out
+from hotlap.data.pack.job import PackRequest, plan_job
+from hotlap.data.pack.pool import ProgressReporter, carry_out
 from hotlap.data.pack.run import pack
 from hotlap.data.pack.sources import open_source
-from hotlap.data.pack.work import Place, Task
+from hotlap.data.pack.work import PackTask, ShardFolder
 from hotlap.data.shards import open_shards
 from hotlap.errors import HotlapError
 
 
 def test_many_processes_write_what_one_writes(speech, tmp_path, silent, monkeypatch):
-    order = Order(str(speech), "nemo", shards=5)
+    order = PackRequest(str(speech), "nemo", shards=5)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
     pack(order, tmp_path / "many", silent)
     assert silent.samples == 26 and silent.bytes > 10_000
@@ -38,17 +38,17 @@ def test_the_error_of_a_worker_is_the_error_of_the_command(speech, tmp_path, sil
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     (speech / "clips/s.22.wav").write_bytes(b"RIFF")
     with pytest.raises(HotlapError, match=r"s\.22\.wav: the file is damaged") as error:
-        pack(Order(str(speech), "nemo", shards=4), tmp_path / "out", silent)
+        pack(PackRequest(str(speech), "nemo", shards=4), tmp_path / "out", silent)
     assert "finished shards are kept" in error.value.remedy
     assert not (tmp_path / "out" / "pack.json").exists()
 
 
 def test_tasks_are_noted_when_they_are_done(speech, tmp_path, silent, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    job = plan_job(Order(str(speech), "nemo", shards=3), open_source(str(speech), {}))
-    place = Place(tmp_path / "out")
+    job = plan_job(PackRequest(str(speech), "nemo", shards=3), open_source(str(speech), {}))
+    place = ShardFolder(tmp_path / "out")
     place.work.mkdir(parents=True)
-    carry_out(job, tmp_path / "out", [Task("shard", 1)], silent.tell)
+    carry_out(job, tmp_path / "out", [PackTask("shard", 1)], silent.tell)
     note = place.note("shard-1")
     assert (
         note["name"] == "audio_1.tar" and len(note["crcs"]) == job.bounds[2] - job.bounds[1] == silent.samples
@@ -59,7 +59,7 @@ def test_tasks_are_noted_when_they_are_done(speech, tmp_path, silent, monkeypatc
 
 def test_reports_are_added_up_and_sent_now_and_then():
     sent = []
-    report = Report(SimpleNamespace(send=sent.append))
+    report = ProgressReporter(SimpleNamespace(send=sent.append))
     for _ in range(1000):
         report.tell(1, 10)
     report.flush()
@@ -69,14 +69,14 @@ def test_reports_are_added_up_and_sent_now_and_then():
 
 def test_a_task_on_the_cluster_tells_what_it_did_or_what_was_wrong(speech, tmp_path, silent):
     """What Ray runs, without Ray."""
-    job = plan_job(Order(str(speech), "nemo", shards=3), open_source(str(speech), {}))
-    Place(tmp_path / "out").work.mkdir(parents=True)
+    job = plan_job(PackRequest(str(speech), "nemo", shards=3), open_source(str(speech), {}))
+    ShardFolder(tmp_path / "out").work.mkdir(parents=True)
     here = Path.cwd()
     try:
-        done = pool._carry_out(job, tmp_path / "out", Task("shard", 0), tmp_path)
+        done = pool._carry_out(job, tmp_path / "out", PackTask("shard", 0), tmp_path)
         assert done[0] == job.bounds[1] and (tmp_path / "out" / "audio_0.tar").exists()
         (speech / "clips/s.0.wav").write_bytes(b"")
-        what, remedy = pool._carry_out(job, tmp_path / "out", Task("shard", 0), tmp_path)
+        what, remedy = pool._carry_out(job, tmp_path / "out", PackTask("shard", 0), tmp_path)
     finally:
         os.chdir(here)
     assert "s.0.wav: the file is damaged: it is empty" in what and remedy

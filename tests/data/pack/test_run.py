@@ -15,9 +15,9 @@ import numpy as np
 import psutil
 import pytest
 
-from hotlap.data.pack.job import Order
+from hotlap.data.pack.job import PackRequest
 from hotlap.data.pack.run import pack
-from hotlap.data.pack.work import Place
+from hotlap.data.pack.work import ShardFolder
 from hotlap.data.shards import open_shards
 from hotlap.errors import HotlapError
 
@@ -30,7 +30,7 @@ import os, random, signal, sys
 from pathlib import Path
 import soundfile
 from hotlap.data.formats import format_named
-from hotlap.data.pack.job import Order
+from hotlap.data.pack.job import PackRequest
 from hotlap.data.pack.run import pack
 
 source, out, form, field, seeds = sys.argv[1:]
@@ -50,7 +50,7 @@ def child(folder, fatal):
             if count == fatal:
                 os.kill(os.getpid(), signal.SIGKILL)
     sys.addaudithook(watch)
-    pack(Order(source, form, shards=5, normalise=tuple(field.split())), folder, Silent())
+    pack(PackRequest(source, form, shards=5, normalise=tuple(field.split())), folder, Silent())
 
 for seed in range(int(seeds)):
     draw, lives, status = random.Random(seed), 0, None
@@ -135,16 +135,16 @@ def test_a_killed_packer_takes_its_workers_along_and_is_taken_up(tmp_path, silen
         each.stem: each.stat().st_mtime_ns for each in (tmp_path / "out" / ".packing").glob("shard-*.json")
     }
     assert 0 < len(kept) < 50, "both kills came while shards were written"
-    result = pack(Order(str(folder), "tar", shards=50), tmp_path / "out", silent)
+    result = pack(PackRequest(str(folder), "tar", shards=50), tmp_path / "out", silent)
     assert result.kept == len(kept) and silent.samples == 8 * (50 - len(kept))
-    pack(Order(str(folder), "tar", shards=50), tmp_path / "whole", silent)
+    pack(PackRequest(str(folder), "tar", shards=50), tmp_path / "whole", silent)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_a_second_packer_is_refused_and_the_first_goes_on(tmp_path, packed):
     np.save(tmp_path / "x.npy", np.zeros((8, 2)))
     with (
-        Place(tmp_path / "out").alone(),
+        ShardFolder(tmp_path / "out").alone(),
         pytest.raises(HotlapError, match=f"another hotlap \\(process {os.getpid()}\\)"),
     ):
         packed(tmp_path / "x.npy", tmp_path / "out", format="flat")
@@ -191,7 +191,7 @@ def test_a_finished_shard_that_was_taken_away_is_written_again(speech, tmp_path,
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pack(Order(str(speech), "nemo", shards=6), out, silent, cut_off)
+        pack(PackRequest(str(speech), "nemo", shards=6), out, silent, cut_off)
     (out / "audio_1.tar").unlink()
     assert packed(speech, out, format="nemo", shards=6).kept == 3
     assert len(open_shards(out)) == 26
@@ -210,13 +210,13 @@ def test_a_full_disk_leaves_no_seal_and_is_taken_up(tmp_path, packed, monkeypatc
     np.save(tmp_path / "x.npy", np.ones((30, 2)))
     moves = []
 
-    def move_in(self, draft, note, real=Place.move_in):
+    def move_in(self, draft, note, real=ShardFolder.move_in):
         moves.append(note)
         if len(moves) == 3:
             raise OSError(28, "No space left on device")
         real(self, draft, note)
 
-    monkeypatch.setattr(Place, "move_in", move_in)
+    monkeypatch.setattr(ShardFolder, "move_in", move_in)
     with pytest.raises(HotlapError, match=r"No space left on device.\n.*make room"):
         packed(tmp_path / "x.npy", tmp_path / "out", format="flat", shards=5)
     assert not (tmp_path / "out" / "pack.json").exists()

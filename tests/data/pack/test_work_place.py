@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from hotlap.data.pack import work as place_module
-from hotlap.data.pack.work import WORK, Place
+from hotlap.data.pack.work import WORK, ShardFolder
 from hotlap.errors import HotlapError
 
 SRC = Path(__file__).parents[3] / "src"
 HOLD = """
 import sys, time
 from pathlib import Path
-from hotlap.data.pack.work import Place
-place = Place(Path(sys.argv[1]))
+from hotlap.data.pack.work import ShardFolder
+place = ShardFolder(Path(sys.argv[1]))
 with getattr(place, sys.argv[2])():
     print("held", flush=True)
     time.sleep(60)
@@ -50,12 +50,12 @@ def test_a_second_process_is_told_who_is_at_work_and_may_when_that_was_killed(tm
     first = other("alone")
     with (
         pytest.raises(HotlapError, match=f"being packed by another hotlap \\(process {first.pid}\\)"),
-        Place(tmp_path / "out").alone(),
+        ShardFolder(tmp_path / "out").alone(),
     ):
         pass
     first.kill()
     first.wait()
-    with Place(tmp_path / "out").alone():
+    with ShardFolder(tmp_path / "out").alone():
         assert (tmp_path / "out" / WORK / "lock").read_text() == str(os.getpid())
 
 
@@ -65,7 +65,7 @@ def test_workers_of_a_killed_packer_are_waited_for(tmp_path, other):
     entered = threading.Event()
 
     def enter() -> None:
-        with Place(tmp_path / "out").alone():
+        with ShardFolder(tmp_path / "out").alone():
             entered.set()
 
     thread = threading.Thread(target=enter)
@@ -82,14 +82,14 @@ def test_one_that_never_ends_is_told(tmp_path, other, monkeypatch):
     other("as_worker")
     monkeypatch.setattr(place_module, "_ORPHANS_S", 0.1)
     began = time.monotonic()
-    with pytest.raises(HotlapError, match="still write to"), Place(tmp_path / "out").alone():
+    with pytest.raises(HotlapError, match="still write to"), ShardFolder(tmp_path / "out").alone():
         pass
     assert time.monotonic() - began >= 0.1
 
 
 def test_a_lock_that_was_taken_away_is_no_lock(tmp_path, monkeypatch):
     """A packer that ends takes its work folder along; who waited with the old file in hand must not go on."""
-    place = Place(tmp_path / "out")
+    place = ShardFolder(tmp_path / "out")
 
     def gone_meanwhile(file, kind, real=place_module._locked):
         (tmp_path / "out" / WORK / "lock").unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def test_a_lock_that_was_taken_away_is_no_lock(tmp_path, monkeypatch):
 
 
 def test_files_are_moved_in_and_known_and_drafts_are_thrown_away(tmp_path):
-    place = Place(tmp_path / "out")
+    place = ShardFolder(tmp_path / "out")
     with place.alone():
         draft = place.draft("shard-0")
         (draft / "sub").mkdir()
@@ -122,7 +122,7 @@ def test_files_are_moved_in_and_known_and_drafts_are_thrown_away(tmp_path):
 
 
 def test_a_torn_note_counts_as_none(tmp_path):
-    place = Place(tmp_path)
+    place = ShardFolder(tmp_path)
     place.work.mkdir()
     place.write_note("shard-0", {"files": {}})
     assert place.note("shard-0") == {"files": {}}
@@ -131,7 +131,7 @@ def test_a_torn_note_counts_as_none(tmp_path):
 
 
 def test_a_shard_that_is_gone_or_has_another_size_is_forgotten(tmp_path):
-    place = Place(tmp_path)
+    place = ShardFolder(tmp_path)
     place.work.mkdir()
     for name, content in (("kept", b"four"), ("cut", b"fo")):
         (tmp_path / name).write_bytes(content)
@@ -145,6 +145,6 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(HotlapError, match="cannot be written: Not a directory"),
-        Place(tmp_path / "file" / "out").alone(),
+        ShardFolder(tmp_path / "file" / "out").alone(),
     ):
         pass

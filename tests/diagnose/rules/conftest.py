@@ -14,10 +14,10 @@ from hotlap.facts.timeline import (
     HotLine,
     Operator,
     Ops,
-    Optimizer,
+    OptimizerFacts,
     Pauses,
-    Place,
     Runtime,
+    SourceLine,
     Stage,
     SyncPoint,
     Warmup,
@@ -192,10 +192,13 @@ case(
 )
 case(
     Cause.OPTIMIZER_UNFUSED,
-    plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(Optimizer("AdamW", 100, 10**6, steps=205),)),
-    plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(Optimizer("AdamW", 100, 10**6, fused=True, steps=205),)),
-    plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(Optimizer("LBFGS", 100, 10**6, steps=205),)),
-    plain(shares={Stage.DATA: 0.7}, optimizers=(Optimizer("SGD", 100, 10**6, steps=205),)),
+    plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(OptimizerFacts("AdamW", 100, 10**6, steps=205),)),
+    plain(
+        shares={Stage.OPTIMIZER: 0.3},
+        optimizers=(OptimizerFacts("AdamW", 100, 10**6, fused=True, steps=205),),
+    ),
+    plain(shares={Stage.OPTIMIZER: 0.3}, optimizers=(OptimizerFacts("LBFGS", 100, 10**6, steps=205),)),
+    plain(shares={Stage.DATA: 0.7}, optimizers=(OptimizerFacts("SGD", 100, 10**6, steps=205),)),
 )
 case(
     Cause.PADDING_WASTE,
@@ -402,7 +405,7 @@ def _pooled(
 ) -> Sight:
     """Half of a step is forward; these lines of one function hold so much of it."""
     found = [
-        HotLine(Place("splat.py", 110 + number, "Splat.forward", code), callee, stage, share, samples)
+        HotLine(SourceLine("splat.py", 110 + number, "Splat.forward", code), callee, stage, share, samples)
         for number, (code, share) in enumerate(lines or POOLING)
     ]
     shares = {Stage.FORWARD: 0.5, Stage.BACKWARD: 0.3}

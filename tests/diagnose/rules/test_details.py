@@ -9,15 +9,15 @@ import pytest
 from hotlap.diagnose.run import all_rules
 from hotlap.facts.diagnosis import Cause, Severity
 from hotlap.facts.timeline import (
-    Accelerator,
+    AcceleratorFacts,
     Cadence,
     DeviceTime,
     HotLine,
     Ops,
-    Optimizer,
+    OptimizerFacts,
     Pauses,
-    Place,
     Runtime,
+    SourceLine,
     Stage,
     SyncPoint,
     Warmup,
@@ -50,7 +50,7 @@ def test_a_read_between_two_parts_costs_no_more_than_the_device_is_idle(make, st
 
 def test_memory_of_a_device_that_no_driver_tells_is_what_torch_says(make):
     gauges = make.gauges(40, cuda_allocated=[95 * GIB // 10] * 40)
-    runtime = Runtime(2, accelerator=Accelerator("npu", "an npu", 10 * GIB))
+    runtime = Runtime(2, accelerator=AcceleratorFacts("npu", "an npu", 10 * GIB))
     found = look(Cause.MEMORY_HEADROOM, make.sight(make.timeline(gauges=gauges, runtime=runtime)))
     assert (found.severity, found.evidence["memory"]) == (Severity.WARNING, "gpu")
 
@@ -142,7 +142,7 @@ def test_steps_that_are_compiled_again_are_no_outliers(make):
 
 
 LOOPING = HotLine(
-    Place("model.py", 14, "Net.forward", "x = gate(x)"), "gate", Stage.FORWARD, 0.7, 70, looped=True
+    SourceLine("model.py", 14, "Net.forward", "x = gate(x)"), "gate", Stage.FORWARD, 0.7, 70, looped=True
 )
 
 
@@ -153,7 +153,7 @@ LOOPING = HotLine(
         (replace(LOOPING, looped=False), Cause.BATCH_TOO_SMALL),  # a stack of layers, called once
         (replace(LOOPING, share=0.3), Cause.BATCH_TOO_SMALL),  # most of the pass is elsewhere
         (
-            replace(LOOPING, place=Place("train.py", 30, "main")),
+            replace(LOOPING, place=SourceLine("train.py", 30, "main")),
             Cause.BATCH_TOO_SMALL,
         ),  # the loop that trains
     ],
@@ -236,14 +236,17 @@ def test_a_compiler_that_gave_up_is_reported(make):
 
 def test_an_optimizer_that_is_fused_weighs_as_much_as_its_tensors(make):
     shares = {Stage.OPTIMIZER: 0.4}
-    fused, loose = Optimizer("Adam", 90, 10, fused=True, steps=1), Optimizer("Adam", 10, 10, steps=1)
+    fused, loose = (
+        OptimizerFacts("Adam", 90, 10, fused=True, steps=1),
+        OptimizerFacts("Adam", 10, 10, steps=1),
+    )
     both = look(Cause.OPTIMIZER_UNFUSED, make.sight(make.timeline(shares=shares, optimizers=(fused, loose))))
     alone = look(Cause.OPTIMIZER_UNFUSED, make.sight(make.timeline(shares=shares, optimizers=(loose,))))
     assert both.share == pytest.approx(alone.share / 10)
 
 
 def test_foreach_is_taken_by_itself_on_a_gpu(make):
-    on_gpu = Optimizer("AdamW", 100, 10, steps=1, device="cuda:0")
+    on_gpu = OptimizerFacts("AdamW", 100, 10, steps=1, device="cuda:0")
     found = look(
         Cause.OPTIMIZER_UNFUSED,
         make.sight(make.timeline(shares={Stage.OPTIMIZER: 0.4}, optimizers=(on_gpu,))),
@@ -307,8 +310,8 @@ def test_collections_that_are_more_frequent_than_steps_have_no_cadence(make):
 def test_slow_items_of_workers_are_placed_in_the_workers(make):
     column = [400.0 if index % 50 == 7 else 0.0 for index in range(200)]
     lines = (
-        HotLine(Place("train.py", 14), "_BaseDataLoaderIter.__next__", Stage.DATA, 1.0, 90),
-        HotLine(Place("data.py", 9, "Items.__getitem__"), "", Stage.DATA, 1.0, 90, "worker"),
+        HotLine(SourceLine("train.py", 14), "_BaseDataLoaderIter.__next__", Stage.DATA, 1.0, 90),
+        HotLine(SourceLine("data.py", 9, "Items.__getitem__"), "", Stage.DATA, 1.0, 90, "worker"),
     )
     loaders = (make.loader(num_workers=2),)
     timeline = make.timeline(40.0, columns={Stage.DATA: column}, lines=lines, loaders=loaders)

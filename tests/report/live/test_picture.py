@@ -7,7 +7,7 @@ import pytest
 from hotlap.report.live.picture import LivePages, draw, picture, points, sparks
 from hotlap.report.locale import LANGUAGES, Phrases
 from hotlap.watch.collapse import State as PosteriorState
-from hotlap.watch.live.reader import State
+from hotlap.watch.live.reader import RunState
 
 WORDS = {
     "loss-spike": ("calm", "spiked", "diverges"),
@@ -81,7 +81,7 @@ def test_what_is_not_there_is_said_to_be_not_measured():
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_state_and_every_word_of_a_monitor_has_its_sentence(lang):
     say = Phrases(lang)
-    assert [state for state in State if f"live.state.{state}" not in say] == []
+    assert [state for state in RunState if f"live.state.{state}" not in say] == []
     assert [
         f"{name}.{state}"
         for name, states in WORDS.items()

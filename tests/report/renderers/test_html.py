@@ -12,7 +12,7 @@ import pytest
 
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Severity
 from hotlap.facts.job import Job
-from hotlap.facts.timeline import HotLine, Place, Stage
+from hotlap.facts.timeline import HotLine, SourceLine, Stage
 from hotlap.report.renderers.html import Html
 from hotlap.report.view import profile_view
 
@@ -86,7 +86,7 @@ def test_untrusted_text_is_shown_and_does_not_act(timeline_of, tmp_path):
     from hotlap.facts.host import Host
 
     (tmp_path / "a.py").write_text(f"x = 1\ny = r'''{ATTACK}'''\n")
-    place = Place(str(tmp_path / "a.py"), 2, ATTACK, f"y = r'''{ATTACK}'''")
+    place = SourceLine(str(tmp_path / "a.py"), 2, ATTACK, f"y = r'''{ATTACK}'''")
     finding = Finding(
         Cause.HOST_SYNC,
         Severity.CRITICAL,
@@ -153,7 +153,7 @@ def test_what_was_not_measured_is_said_and_not_plotted(pages):
 def test_source_is_shown_with_the_line_marked(timeline_of, view_of, tmp_path):
     (tmp_path / "data.py").write_text("a = 1\nb = 2\nc = slow(b)\nd = 4\n")
     line = HotLine(
-        Place(str(tmp_path / "data.py"), 3, "f", "c = slow(b)"), "slow", Stage.DATA, 0.9, 99, "worker"
+        SourceLine(str(tmp_path / "data.py"), 3, "f", "c = slow(b)"), "slow", Stage.DATA, 0.9, 99, "worker"
     )
     page = Page(Html().render(view_of(timeline_of({"data": 1.0}, lines=(line,)), cwd=tmp_path)))
     assert "b = 2" in page.shown and "d = 4" in page.shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
-from hotlap.facts.timeline import Place, Stage, SyncPoint
+from hotlap.facts.timeline import SourceLine, Stage, SyncPoint
 from hotlap.report.renderers.markdown import Markdown, code, escaped
 
 
@@ -52,7 +52,7 @@ def test_a_code_span_holds_any_code(text, span):
 
 
 def test_untrusted_text_opens_no_tag_and_no_column(timeline_of, view_of):
-    place = Place("/home/ada/printer/a|<img>.py", 1, "f", "x = '<script>' | y")
+    place = SourceLine("/home/ada/printer/a|<img>.py", 1, "f", "x = '<script>' | y")
     finding = Finding(Cause.HOST_SYNC, Severity.CRITICAL, 0.5, {"call": "<img src=x>"}, place)
     sync = SyncPoint(place, "a | b", 1, 1.0, Stage.OTHER)
     view = view_of(timeline_of({"data": 1.0}, syncs=(sync,)), diagnosis=Diagnosis((finding,)))

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Severity
-from hotlap.facts.timeline import HotLine, Place, Stage, Worker
+from hotlap.facts.timeline import HotLine, SourceLine, Stage, WorkerFacts
 from hotlap.report.renderers import terminal
 from hotlap.report.sheet import wants_colour
 
@@ -72,7 +72,7 @@ def test_colour_can_be_refused(monkeypatch, name, value):
 
 
 def test_code_cannot_act_on_the_terminal(timeline_of, view_of):
-    place = Place("/home/ada/printer/a[red].py", 3, "f", "print('\x1b]0;owned\x07') # [bold]x[/bold]")
+    place = SourceLine("/home/ada/printer/a[red].py", 3, "f", "print('\x1b]0;owned\x07') # [bold]x[/bold]")
     finding = Finding(Cause.HOST_SYNC, Severity.CRITICAL, 0.5, {"call": "\x1b[2J"}, place)
     line = HotLine(place, "\x1b[31m", Stage.DATA, 0.5, 9, "worker")
     view = view_of(timeline_of({"data": 1.0}, lines=(line,)), diagnosis=Diagnosis((finding,)))
@@ -82,7 +82,7 @@ def test_code_cannot_act_on_the_terminal(timeline_of, view_of):
 
 
 def test_long_tables_end_with_how_much_is_left_out(timeline_of, view_of):
-    workers = tuple(Worker(0, number, 10, 100, 2.0, 1.5, 0.5, 7.5) for number in range(20))
+    workers = tuple(WorkerFacts(0, number, 10, 100, 2.0, 1.5, 0.5, 7.5) for number in range(20))
     text = terminal.draw(view_of(timeline_of({"data": 1.0}, workers=workers)))
     assert "and 12 more" in text
 
@@ -93,7 +93,7 @@ def test_every_stage_that_held_time_has_a_row(timeline_of, view_of):
 
 
 def test_a_line_of_source_stays_on_one_line(timeline_of, view_of):
-    place = Place("/home/ada/printer/a.py", 3, "f", "x = " + "long_" * 40)
+    place = SourceLine("/home/ada/printer/a.py", 3, "f", "x = " + "long_" * 40)
     finding = Finding(Cause.HOST_SYNC, Severity.CRITICAL, 0.5, {}, place)
     text = terminal.draw(
         view_of(timeline_of({"data": 1.0}), diagnosis=Diagnosis((finding,))), ascii_only=True
@@ -108,7 +108,7 @@ def test_an_unseen_stage_has_no_row(timeline_of, view_of):
 
 
 def test_wide_words_do_not_break_the_width(timeline_of, view_of):
-    place = Place("/elsewhere/" + "long_" * 40 + ".py", 1, "f" * 150, "x" * 300)
+    place = SourceLine("/elsewhere/" + "long_" * 40 + ".py", 1, "f" * 150, "x" * 300)
     finding = Finding(Cause.HOST_SYNC, Severity.CRITICAL, 0.5, {"call": "y" * 200}, place)
     text = terminal.draw(view_of(timeline_of({"data": 1.0}), diagnosis=Diagnosis((finding,))))
     assert max(cell_len(line) for line in text.splitlines()) <= 100

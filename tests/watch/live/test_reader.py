@@ -15,7 +15,7 @@ import pytest
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 from hotlap.timeline.fold import fold
-from hotlap.watch.live.reader import LiveReader, State, Told, progress, state_of
+from hotlap.watch.live.reader import LiveReader, RunState, Told, progress, state_of
 
 
 def marked(count):
@@ -89,8 +89,8 @@ def test_a_job_that_hangs(look, run, sleeper):
     os.utime(run / "probe" / f"{sleeper.pid}.marks", (old, old))
     # The process of the test is younger than the marks: as if its number had been given away again.
     assert look()["state"] == "killed"
-    assert state_of(run, alive=True, age_s=100.0, step_s=0.01) is State.STALLED
-    assert state_of(run, alive=True, age_s=100.0, step_s=30.0) is State.RUNNING
+    assert state_of(run, alive=True, age_s=100.0, step_s=0.01) is RunState.STALLED
+    assert state_of(run, alive=True, age_s=100.0, step_s=30.0) is RunState.RUNNING
 
 
 def test_the_end_of_a_job_is_seen_by_those_who_watch_and_by_those_who_come_later(look, run):
@@ -138,7 +138,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_shown(run, sleeper, damage):
 
     damage(run, sleeper.pid)
     view = LiveReader(run, fold).look()
-    assert view["state"] in set(State)
+    assert view["state"] in set(RunState)
     assert "hotlap" in draw(view), "it can be drawn all the same"
     json.dumps(view)
 

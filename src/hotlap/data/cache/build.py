@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from hotlap.data.budget import usable_cores
 from hotlap.data.cache import source as live
 from hotlap.data.cache import watch
-from hotlap.data.cache.child import Child
-from hotlap.data.cache.columns import Block, encode, mode_of, rows_of
+from hotlap.data.cache.child import HelperProcess
+from hotlap.data.cache.columns import ColumnBlock, encode, mode_of, rows_of
 from hotlap.data.cache.messages import Advance, CannotCacheError
-from hotlap.data.cache.proof import PATIENCE_S, Proof, chunk_items, digest, fetcher
+from hotlap.data.cache.proof import PATIENCE_S, SampleSurvey, chunk_items, digest, fetcher
 from hotlap.data.cache.shape import Leaf, Mismatch, Shape, leaves_of, shape_of, values_of, widened
-from hotlap.data.cache.source import Source
+from hotlap.data.cache.source import CacheSource
 from hotlap.data.cache.store import Drawer, Layout
 from hotlap.sameness import random_states
 from hotlap.sameness.dependencies import Dependencies
@@ -39,7 +39,7 @@ WIDENINGS = 3  # times that a build begins again because an item has a size that
 
 
 @dataclass(frozen=True)
-class Built:
+class CacheManifest:
     """A written drawer: how to read it, checksums of its parts, and the files that the items were made from."""
 
     layout: Layout
@@ -52,13 +52,13 @@ class Built:
 class Chunk:
     """Some items in a row; `wider` and no blocks where the structure does not hold them."""
 
-    blocks: list[Block]
+    blocks: list[ColumnBlock]
     files: list[watch.Witness]
     wider: Shape | None = None
 
 
 @dataclass
-class Column:
+class ColumnWriter:
     """A column that is being written."""
 
     leaf: Leaf
@@ -67,7 +67,7 @@ class Column:
     sums: defaultdict[str, Checksum] = field(default_factory=lambda: defaultdict(Checksum))
     rows: int = 0
 
-    def append(self, block: Block) -> int:
+    def append(self, block: ColumnBlock) -> int:
         starts = None if block.starts is None else block.starts + self.rows
         if starts is not None:
             self.rows += len(block.data) // _row_bytes(self.leaf, block)
@@ -82,7 +82,9 @@ class Column:
         return len(content)
 
 
-def build(source: Source, proof: Proof, drawer: Drawer, most_bytes: int, advance: Advance) -> Built:
+def build(
+    source: CacheSource, proof: SampleSurvey, drawer: Drawer, most_bytes: int, advance: Advance
+) -> CacheManifest:
     """Raises CannotCacheError where an item cannot be kept, and OSError where it cannot be written."""
     shape = proof.shape
     for _ in range(WIDENINGS):
@@ -92,13 +94,13 @@ def build(source: Source, proof: Proof, drawer: Drawer, most_bytes: int, advance
         found = _build(
             source, proof, Layout(shape, modes, source.count, proof.live), drawer, most_bytes, advance
         )
-        if isinstance(found, Built):
+        if isinstance(found, CacheManifest):
             return found
         shape = found
     raise CannotCacheError(f"items differ in structure in more than {WIDENINGS} ways")
 
 
-def make_chunk(source: Source, first: int, last: int, layout: Layout) -> Chunk:
+def make_chunk(source: CacheSource, first: int, last: int, layout: Layout) -> Chunk:
     """In a child: fetch and encode the rows from `first` to before `last`."""
     watch.listen()
     _watched(source, layout.live)
@@ -121,12 +123,12 @@ def make_chunk(source: Source, first: int, last: int, layout: Layout) -> Chunk:
     return Chunk(blocks, watch.heard())
 
 
-def changed_by_fetching(source: Source, lives: bool) -> tuple[str, ...]:
+def changed_by_fetching(source: CacheSource, lives: bool) -> tuple[str, ...]:
     """In a child, after all of its chunks: what they changed of the dataset. One item in a thousand may draw."""
     return _watched(source, lives).all_changed()
 
 
-def _watched(source: Source, lives: bool) -> Dependencies:
+def _watched(source: CacheSource, lives: bool) -> Dependencies:
     """Of this child, made once: its dataset was forked as it is in the training process."""
     if not _OF_THIS_CHILD:
         leave = live.holders_of(source.dataset) if lives else ()
@@ -142,10 +144,17 @@ def _wider(shape: Shape, item: Any, row: int) -> Shape:
 
 
 def _build(
-    source: Source, proof: Proof, layout: Layout, drawer: Drawer, most_bytes: int, advance: Advance
-) -> Built | Shape:
+    source: CacheSource,
+    proof: SampleSurvey,
+    layout: Layout,
+    drawer: Drawer,
+    most_bytes: int,
+    advance: Advance,
+) -> CacheManifest | Shape:
     chunks = _chunks(source.count, chunk_items(proof))
-    columns = [Column(leaf, mode) for leaf, mode in zip(leaves_of(layout.shape), layout.modes, strict=True)]
+    columns = [
+        ColumnWriter(leaf, mode) for leaf, mode in zip(leaves_of(layout.shape), layout.modes, strict=True)
+    ]
     files: dict[str, watch.Witness] = {}
     volatile = set(proof.volatile)
     with ExitStack() as stack:
@@ -162,20 +171,26 @@ def _build(
             files = {each[0]: each for each in chunk.files} | files  # the first look at a file counts
             advance(last - first)
     sums = {name: columns[number].sums[part].told() for number, part, name in layout.parts()}
-    return Built(layout, sums, list(files.values()), frozenset(volatile))
+    return CacheManifest(layout, sums, list(files.values()), frozenset(volatile))
 
 
 def _fetched(
-    source: Source, proof: Proof, layout: Layout, chunks: list[tuple[int, int]], volatile: set[str]
+    source: CacheSource,
+    proof: SampleSurvey,
+    layout: Layout,
+    chunks: list[tuple[int, int]],
+    volatile: set[str],
 ) -> Generator[Chunk, None, None]:
     """The chunks in order, made by several processes; none gets far ahead of the one that is waited for.
 
     After the last one `volatile` holds what fetching has changed.
     """
     positions = watch.positions()
-    children = [Child(source, 41 + number) for number in range(_processes(source, proof, len(chunks)))]
+    children = [
+        HelperProcess(source, 41 + number) for number in range(_processes(source, proof, len(chunks)))
+    ]
     try:
-        idle, busy = list(children), dict[Any, tuple[Child, int]]()
+        idle, busy = list(children), dict[Any, tuple[HelperProcess, int]]()
         made: dict[int, Chunk] = {}
         asked = given = 0
         while given < len(chunks):
@@ -201,7 +216,7 @@ def _fetched(
         watch.put_back(positions)
 
 
-def _processes(source: Source, proof: Proof, chunks: int) -> int:
+def _processes(source: CacheSource, proof: SampleSurvey, chunks: int) -> int:
     if proof.alone or source.count * proof.item_s < WORTH_S:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -212,7 +227,7 @@ def _chunks(count: int, items: int) -> list[tuple[int, int]]:
     return [(first, min(count, first + items)) for first in range(0, count, items)]
 
 
-def _row_bytes(leaf: Leaf, block: Block) -> int:
+def _row_bytes(leaf: Leaf, block: ColumnBlock) -> int:
     assert block.starts is not None
     rows = rows_of(leaf)
     return len(block.data) // (int(block.starts[-1]) + rows)

@@ -30,7 +30,7 @@ class LateError(CannotCacheError):
     """Nothing came in time."""
 
 
-class Child:
+class HelperProcess:
     """Answers calls of `function(subject, *args)`, one after the other. The subject comes over by fork if possible."""
 
     def __init__(self, subject: Any, seed: int) -> None:
@@ -86,7 +86,7 @@ def start_method() -> str:
 
 def call(subject: Any, seed: int, within_s: float, function: Callable[..., Any], *args: Any) -> Any:
     """One call in a process of its own."""
-    child = Child(subject, seed)
+    child = HelperProcess(subject, seed)
     try:
         child.ask(function, *args)
         return child.answer(within_s)

@@ -22,7 +22,7 @@ from hotlap.data.cache.shape import Leaf, hole_of
 Rows = NDArray[np.int64]
 
 
-class Column:
+class StoredColumn:
     """Values of one leaf over all items. Subclasses know how they lie in memory; here nothing needs to be kept."""
 
     def __init__(self, leaf: Leaf) -> None:
@@ -40,7 +40,7 @@ class Column:
         return None
 
 
-class Even(Column):
+class Even(StoredColumn):
     """Values of one shape: tensors, arrays, numbers; one after the other or overlapping."""
 
     def __init__(self, leaf: Leaf, count: int, data: NDArray[np.uint8], starts: Rows | None) -> None:
@@ -96,7 +96,7 @@ class Even(Column):
         return value.permute(self._back) if self.turns else value
 
 
-class Ragged(Column):
+class Ragged(StoredColumn):
     """Values of varying sizes, one after the other."""
 
     def __init__(self, leaf: Leaf, data: NDArray[np.uint8], sizes: Rows) -> None:
@@ -129,7 +129,7 @@ class Ragged(Column):
         return plain_bytes if kind == "bytes" else loads(plain_bytes)
 
 
-class Whole(Column):
+class TensorColumn(StoredColumn):
     """A tensor that the script has in memory already, one row for each item."""
 
     def __init__(self, leaf: Leaf, tensor: torch.Tensor) -> None:
@@ -144,10 +144,10 @@ class Whole(Column):
             return self.tensor.index_select(0, torch.from_numpy(rows))
 
 
-def column(leaf: Leaf, mode: str, count: int, parts: Mapping[str, NDArray[np.uint8]]) -> Column:
+def column(leaf: Leaf, mode: str, count: int, parts: Mapping[str, NDArray[np.uint8]]) -> StoredColumn:
     """The column of a leaf from its stored parts."""
     if mode == "none":
-        return Column(leaf)
+        return StoredColumn(leaf)
     if mode == "ragged":
         sizes = parts["sizes"].view(np.int64)
         return Ragged(leaf, parts["data"], sizes.reshape(count, len(sizes) // count if count else 1))
@@ -220,7 +220,7 @@ LARGEST_SHIFT = 0.5  # of a window: with less in common, keeping each whole read
 
 
 @dataclass(frozen=True)
-class Block:
+class ColumnBlock:
     """Some items of one column. `starts` are rows into `data`; `sizes` the shapes of ragged values."""
 
     data: Bytes
@@ -236,16 +236,16 @@ def mode_of(leaf: Leaf, slides: bool) -> str:
     return "window" if slides else "fixed"
 
 
-def encode(leaf: Leaf, mode: str, values: Sequence[Any]) -> Block:
+def encode(leaf: Leaf, mode: str, values: Sequence[Any]) -> ColumnBlock:
     """All values of a column for some items in a row."""
     if mode == "none":
-        return Block(np.empty(0, np.uint8))
+        return ColumnBlock(np.empty(0, np.uint8))
     raws = [raw(leaf, value) for value in values]
     if mode == "window":
         rows, starts = _slide([each.reshape(rows_of(leaf), -1) for each in raws])
-        return Block(rows, starts)
+        return ColumnBlock(rows, starts)
     sizes = np.array([_size(leaf, value) for value in values], np.int64) if mode == "ragged" else None
-    return Block(np.concatenate(raws) if raws else np.empty(0, np.uint8), None, sizes)
+    return ColumnBlock(np.concatenate(raws) if raws else np.empty(0, np.uint8), None, sizes)
 
 
 def raw(leaf: Leaf, value: Any) -> Bytes:

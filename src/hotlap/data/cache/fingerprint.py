@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from hotlap.data.cache.messages import NoFileError
-from hotlap.data.cache.source import Source
+from hotlap.data.cache.source import CacheSource
 from hotlap.data.cache.watch import witness
 from hotlap.sameness.parts import is_library
 
@@ -33,7 +33,7 @@ _BASES = ("torch.utils.data.dataset", "typing", "abc")  # library classes that k
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 
 
-def fingerprint(source: Source) -> str:
+def fingerprint(source: CacheSource) -> str:
     """Raises NoFileError with the attribute that has no stable hash."""
     hasher = _Hasher()
     versions = (

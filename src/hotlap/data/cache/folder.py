@@ -24,7 +24,7 @@ from typing import Any
 
 from hotlap.data.cache import shape as shapes
 from hotlap.data.cache import watch
-from hotlap.data.cache.build import Built, checksum_of
+from hotlap.data.cache.build import CacheManifest, checksum_of
 from hotlap.data.cache.messages import say
 from hotlap.data.cache.store import FolderDrawer, Layout, Store
 from hotlap.facts import private
@@ -37,7 +37,7 @@ ASKS_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
-class Found:
+class OpenCache:
     """A good cache, held open, with digests of some of its items."""
 
     store: Store
@@ -76,7 +76,7 @@ def locked(folder: Path, key: str) -> Iterator[None]:
         yield
 
 
-def find(folder: Path, key: str) -> Found | str:
+def find(folder: Path, key: str) -> OpenCache | str:
     """The cache, or why there is none that may be used."""
     place = folder / key
     try:
@@ -101,7 +101,7 @@ def find(folder: Path, key: str) -> Found | str:
         return NONE
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
         return f"it cannot be read ({fault})"
-    return Found(Store(layout, drawer), digests, tuple(each[0] for each in index["files"]), volatile)
+    return OpenCache(Store(layout, drawer), digests, tuple(each[0] for each in index["files"]), volatile)
 
 
 class HeldDrawer(FolderDrawer):
@@ -130,7 +130,9 @@ def draft(folder: Path, key: str) -> FolderDrawer:
     return FolderDrawer(place)
 
 
-def publish(folder: Path, key: str, drawer: FolderDrawer, built: Built, digests: dict[int, bytes]) -> None:
+def publish(
+    folder: Path, key: str, drawer: FolderDrawer, built: CacheManifest, digests: dict[int, bytes]
+) -> None:
     """The draft becomes the cache. Only under the lock."""
     layout = built.layout
     index = {

@@ -20,8 +20,8 @@ from hotlap.data.cache.fingerprint import fingerprint
 from hotlap.data.cache.messages import CannotCacheError, NoFileError, progress, say
 from hotlap.data.cache.proof import (
     Collate,
-    Look,
-    Proof,
+    SamplePass,
+    SampleSurvey,
     digest,
     needed_bytes,
     prove,
@@ -31,9 +31,9 @@ from hotlap.data.cache.proof import (
 )
 from hotlap.data.cache.served import Kept, kept_of, serve
 from hotlap.data.cache.shape import leaves_of
-from hotlap.data.cache.source import Source, source_of
+from hotlap.data.cache.source import CacheSource, source_of
 from hotlap.data.cache.store import MemoryDrawer, Store, store_of_tensors
-from hotlap.data.cache.watch import Watch
+from hotlap.data.cache.watch import DatasetDependencies
 from hotlap.units import size
 
 CHECKED = 3  # items of a cache from another run that are fetched once more before it is trusted
@@ -55,7 +55,7 @@ class _Remembered:
     dataset: weakref.ref[Any]
     store: Store
     places: NDArray[np.int64] | None
-    watch: Watch
+    watch: DatasetDependencies
 
 
 _remembered: dict[int, _Remembered] = {}
@@ -76,7 +76,7 @@ def materialise(dataset: Any, keep: str = "memory", collate: Collate | None = de
     source, places = source_of(dataset)
     _require_worth(source)
     making = _in_file(source, collate) if keep == "file" else _in_memory(source, collate)
-    watch = Watch(dataset, making.store.layout.live, making.files, making.volatile)
+    watch = DatasetDependencies(dataset, making.store.layout.live, making.files, making.volatile)
     _remember(dataset, making.store, places, watch)
     return _served(dataset, making.store, places, watch)
 
@@ -96,17 +96,17 @@ def serve_tensors(dataset: Any) -> Any | None:
     if type(below) is not TensorDataset or not all(each.device.type == "cpu" for each in below.tensors):
         return None
     rows = None if places is None else np.array(source.indices, np.int64)[places]
-    return _served(dataset, store_of_tensors(below.tensors), rows, Watch(dataset, False))
+    return _served(dataset, store_of_tensors(below.tensors), rows, DatasetDependencies(dataset, False))
 
 
-def _require_worth(source: Source) -> None:
+def _require_worth(source: CacheSource) -> None:
     if type(source.dataset) is TensorDataset:
         raise CannotCacheError(
             "its items are tensors in memory already; `batched-fetch` serves them as they are"
         )
 
 
-def _served(dataset: Any, store: Store, places: NDArray[np.int64] | None, watch: Watch) -> Any:
+def _served(dataset: Any, store: Store, places: NDArray[np.int64] | None, watch: DatasetDependencies) -> Any:
     below = source_of(dataset)[0].dataset
     transforms = live.transforms_of(below) if store.layout.live else {}
     kept = Kept(dataset, store, places, watch, transforms)
@@ -119,7 +119,9 @@ def _look_a_last_time(kept: weakref.ref[Kept]) -> None:
         held.last_look()
 
 
-def _remember(dataset: Any, store: Store, places: NDArray[np.int64] | None, watch: Watch) -> None:
+def _remember(
+    dataset: Any, store: Store, places: NDArray[np.int64] | None, watch: DatasetDependencies
+) -> None:
     try:
         weakref.finalize(dataset, _remembered.pop, id(dataset), None)
         _remembered[id(dataset)] = _Remembered(weakref.ref(dataset), store, places, watch)
@@ -127,7 +129,7 @@ def _remember(dataset: Any, store: Store, places: NDArray[np.int64] | None, watc
         return
 
 
-def _in_memory(source: Source, collate: Collate | None) -> _Made:
+def _in_memory(source: CacheSource, collate: Collate | None) -> _Made:
     proof = prove(source, collate)
     needed = needed_bytes(proof, source.count)
     most = require_memory(needed)
@@ -139,7 +141,7 @@ def _in_memory(source: Source, collate: Collate | None) -> _Made:
     return _Made(store, [each[0] for each in built.files], built.volatile)
 
 
-def _in_file(source: Source, collate: Collate | None) -> _Made:
+def _in_file(source: CacheSource, collate: Collate | None) -> _Made:
     try:
         return _from_file(source, collate)
     except NoFileError as refusal:
@@ -149,7 +151,7 @@ def _in_file(source: Source, collate: Collate | None) -> _Made:
     return _in_memory(source, collate)
 
 
-def _from_file(source: Source, collate: Collate | None) -> _Made:
+def _from_file(source: CacheSource, collate: Collate | None) -> _Made:
     if os.name != "posix":
         raise NoFileError("locks of files are not to be had here")
     from hotlap.data.cache import folder
@@ -157,7 +159,7 @@ def _from_file(source: Source, collate: Collate | None) -> _Made:
     key, home = fingerprint(source), folder.home()
     with folder.locked(home, key):
         found = folder.find(home, key)
-        if isinstance(found, folder.Found):
+        if isinstance(found, folder.OpenCache):
             if (again := _still(source, found.store, found.digests)) is not None:
                 say(
                     f"{found.store.layout.count:,} items of {type(source.dataset).__name__} come from {home / key}"
@@ -173,7 +175,7 @@ def _from_file(source: Source, collate: Collate | None) -> _Made:
     return _Made(found.store, found.files, volatile)
 
 
-def _write_file(source: Source, key: str, home: Path, collate: Collate | None) -> Collection[str]:
+def _write_file(source: CacheSource, key: str, home: Path, collate: Collate | None) -> Collection[str]:
     from hotlap.data.cache import folder
 
     proof = prove(source, collate)
@@ -193,17 +195,17 @@ def _write_file(source: Source, key: str, home: Path, collate: Collate | None) -
         draft.remove()
 
 
-def _still(source: Source, store: Store, digests: dict[int, bytes]) -> Look | None:
+def _still(source: CacheSource, store: Store, digests: dict[int, bytes]) -> SamplePass | None:
     """A look at items of the dataset, where a cache of another run holds the same, as far as some of them tell."""
     some = dict(list(digests.items())[:CHECKED])
     return same_as(source, some, store.layout.live) if store.layout.count == source.count else None
 
 
-def _require_served(store: Store, proof: Proof) -> None:
+def _require_served(store: Store, proof: SampleSurvey) -> None:
     for row, expected in proof.digests.items():
         if digest(store.item(row))[0] != expected:
             raise CannotCacheError(f"item {row} does not come out of the cache as it went in")
 
 
-def _told(source: Source, needed: int, where: str) -> str:
+def _told(source: CacheSource, needed: int, where: str) -> str:
     return f"{source.count:,} items of {type(source.dataset).__name__} {where}, about {size(needed)}"

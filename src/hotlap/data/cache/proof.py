@@ -28,7 +28,7 @@ from hotlap.data.cache import source as live
 from hotlap.data.cache.columns import itemsize, raw, slide_share
 from hotlap.data.cache.messages import CannotCacheError, NoFileError
 from hotlap.data.cache.shape import Leaf, Mismatch, Shape, leaves_of, shape_of, take_apart, widened
-from hotlap.data.cache.source import Source
+from hotlap.data.cache.source import CacheSource
 from hotlap.sameness import random_states
 from hotlap.sameness.dependencies import Dependencies
 from hotlap.sameness.epochs import NoOtherEpochError, in_other_epochs
@@ -47,7 +47,7 @@ Collate = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True)
-class Proof:
+class SampleSurvey:
     """What was seen of the samples. `live`: transforms stay live. `sliding`: of each window, what is new.
 
     `alone`: items are read through a file position that forked processes share, so only one may fetch at a time.
@@ -65,7 +65,7 @@ class Proof:
 
 
 @dataclass
-class Look:
+class SamplePass:
     """One pass over samples."""
 
     digests: dict[int, bytes] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Look:
     volatile: tuple[str, ...] = ()
 
 
-def prove(source: Source, collate: Collate | None = None) -> Proof:
+def prove(source: CacheSource, collate: Collate | None = None) -> SampleSurvey:
     """Raises CannotCacheError with the reason where items are not deterministic, also without their transforms.
 
     `collate` makes batches of the items; without one the script gets the items themselves.
@@ -93,25 +93,25 @@ def prove(source: Source, collate: Collate | None = None) -> Proof:
             raise CannotCacheError(f"{refusal.what}, and without {where}: {second.what}") from second
 
 
-def same_as(source: Source, proof_of: dict[int, bytes], lives: bool) -> Look | None:
+def same_as(source: CacheSource, proof_of: dict[int, bytes], lives: bool) -> SamplePass | None:
     """A look at items, where they are still those that these digests were taken of."""
     rows = sorted(proof_of)
     before = watch.positions()
     try:
-        seen: Look = child.call(source, 29, PATIENCE_S, look_twice, rows, lives)
+        seen: SamplePass = child.call(source, 29, PATIENCE_S, look_twice, rows, lives)
     finally:
         watch.put_back(before)
     return seen if all(proof_of[row] == digest for row, digest in seen.digests.items()) else None
 
 
-def _prove(source: Source, lives: bool, collate: Collate | None) -> Proof:
+def _prove(source: CacheSource, lives: bool, collate: Collate | None) -> SampleSurvey:
     rows = samples(source.count)
     before = watch.positions()
     try:
-        first: Look = child.call(source, 7, PATIENCE_S, look_twice, rows, lives)
+        first: SamplePass = child.call(source, 7, PATIENCE_S, look_twice, rows, lives)
         if not lives:
             child.call((source, collate), 37, PATIENCE_S, require_copies, list(first.digests)[:LEAST])
-        other: Look = child.call(source, 19, PATIENCE_S, look, sorted(first.digests), lives)
+        other: SamplePass = child.call(source, 19, PATIENCE_S, look, sorted(first.digests), lives)
         _require_equal(first, other, "in another process")
         child.call(source, 31, PATIENCE_S, require_lasting, first, lives)
         _require_any_threads(source, first, lives)
@@ -119,7 +119,7 @@ def _prove(source: Source, lives: bool, collate: Collate | None) -> Proof:
         alone = watch.put_back(before)
     assert first.shape is not None
     count = len(first.digests)
-    return Proof(
+    return SampleSurvey(
         first.shape,
         first.sliding,
         first.digests,
@@ -131,14 +131,14 @@ def _prove(source: Source, lives: bool, collate: Collate | None) -> Proof:
     )
 
 
-def _require_any_threads(source: Source, seen: Look, lives: bool) -> None:
+def _require_any_threads(source: CacheSource, seen: SamplePass, lives: bool) -> None:
     """Items are kept as one thread computes them; the script's own process may have more."""
     threads = torch.get_num_threads()
     if threads == 1:
         return
     rows = list(seen.digests)[:LEAST]
     try:
-        many: Look = child.call(
+        many: SamplePass = child.call(
             source, 23, THREADS_PATIENCE_S + 4 * seen.seconds, look_with, rows, lives, threads
         )
     except child.LateError:  # threads and forks do not go together everywhere
@@ -146,10 +146,10 @@ def _require_any_threads(source: Source, seen: Look, lives: bool) -> None:
     _require_equal(seen, many, f"when torch computes it with {threads} threads")
 
 
-def look_with(source: Source, rows: Sequence[int], lives: bool, threads: int) -> Look:
+def look_with(source: CacheSource, rows: Sequence[int], lives: bool, threads: int) -> SamplePass:
     """In a child: as a process with this many threads does it. The threads of the parent did not come over by the fork,
     but a new thread starts its own."""
-    found: list[Look | BaseException] = []
+    found: list[SamplePass | BaseException] = []
 
     def run() -> None:
         torch.set_num_threads(threads)
@@ -166,7 +166,7 @@ def look_with(source: Source, rows: Sequence[int], lives: bool, threads: int) ->
     return found[0]
 
 
-def require_lasting(source: Source, seen: Look, lives: bool) -> None:
+def require_lasting(source: CacheSource, seen: SamplePass, lives: bool) -> None:
     """In a child: items of other epochs are the same."""
     try:
         others = in_other_epochs(source.dataset)
@@ -188,7 +188,7 @@ def samples(count: int) -> list[int]:
     return [row for row in dict.fromkeys([*ends, *pairs, *spread]) if 0 <= row < count]
 
 
-def fetcher(source: Source, lives: bool) -> Fetch:
+def fetcher(source: CacheSource, lives: bool) -> Fetch:
     """Fetches what is kept of an item: the item, or what its transforms are given."""
     if not lives:
         return source.fetch
@@ -196,7 +196,7 @@ def fetcher(source: Source, lives: bool) -> Fetch:
     return lambda row: recorder.fetch(source.fetch, row)
 
 
-def look_twice(source: Source, rows: Sequence[int], lives: bool) -> Look:
+def look_twice(source: CacheSource, rows: Sequence[int], lives: bool) -> SamplePass:
     """In a child: all samples, then again backwards under other random states."""
     watched = Dependencies(source.dataset, leave=live.holders_of(source.dataset) if lives else ())
     first = look(source, rows, lives)
@@ -211,9 +211,9 @@ def look_twice(source: Source, rows: Sequence[int], lives: bool) -> Look:
     return first
 
 
-def look(source: Source, rows: Sequence[int], lives: bool) -> Look:
+def look(source: CacheSource, rows: Sequence[int], lives: bool) -> SamplePass:
     """In a child: one pass."""
-    fetch, seen, before = fetcher(source, lives), Look(), random_states.states()
+    fetch, seen, before = fetcher(source, lives), SamplePass(), random_states.states()
     values: dict[int, list[Any]] = {}
     items: list[Any] = []
     for row in rows:
@@ -235,7 +235,7 @@ def look(source: Source, rows: Sequence[int], lives: bool) -> Look:
     return seen
 
 
-def require_copies(about: tuple[Source, Collate | None], rows: Sequence[int]) -> None:
+def require_copies(about: tuple[CacheSource, Collate | None], rows: Sequence[int]) -> None:
     """In a child: nothing that reaches the loop lies in the dataset's own memory, where the loop could write to it."""
     source, collate = about
     watched = Dependencies(source.dataset, collate)
@@ -318,13 +318,13 @@ def _wider(known: Shape | None, found: Shape) -> Shape:
         raise CannotCacheError(f"items differ in structure: {difference}") from difference
 
 
-def _require_equal(one: Look, two: Look, when: str) -> None:
+def _require_equal(one: SamplePass, two: SamplePass, when: str) -> None:
     for row in two.digests:
         if one.digests[row] != two.digests[row]:
             raise CannotCacheError(f"item {row} is another one {when}")
 
 
-def _require_replay(source: Source, rows: Sequence[int]) -> None:
+def _require_replay(source: CacheSource, rows: Sequence[int]) -> None:
     """An item whose transforms are called on what was kept equals the one that the dataset makes."""
     places, recorder = live.transforms_of(source.dataset), live.Recorder(source.dataset)
     for row in rows:
@@ -338,7 +338,7 @@ def _require_replay(source: Source, rows: Sequence[int]) -> None:
             )
 
 
-def _require_same_at_once(source: Source, seen: Look) -> None:
+def _require_same_at_once(source: CacheSource, seen: SamplePass) -> None:
     rows = list(seen.digests)[:LEAST]
     indices = rows if source.indices is None else [source.indices[row] for row in rows]
     items = source.dataset.__getitems__(indices)
@@ -357,7 +357,7 @@ CHUNK_S, CHUNK_BYTES, CHUNK_MOST = 0.25, 8 << 20, 2048
 UNSURE = 1.2  # times what samples of varying sizes say
 
 
-def needed_bytes(proof: Proof, count: int) -> int:
+def needed_bytes(proof: SampleSurvey, count: int) -> int:
     """All items at once, as the samples say. Windows that overlap are counted by what is new in each."""
     leaves = leaves_of(proof.shape)
     whole = sum(_bytes(leaf) for leaf, new in zip(leaves, proof.sliding, strict=True) if new is not None)
@@ -367,7 +367,7 @@ def needed_bytes(proof: Proof, count: int) -> int:
     return int(each * count + whole * (1 + count / chunk_items(proof)))
 
 
-def chunk_items(proof: Proof) -> int:
+def chunk_items(proof: SampleSurvey) -> int:
     """Items that one process fetches at a time: long enough to be worth a message, short enough to show progress."""
     by_time = CHUNK_S / max(proof.item_s, 1e-7)
     by_size = CHUNK_BYTES / max(proof.item_bytes, 1.0)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
 from hotlap.data.cache import source
-from hotlap.data.cache.columns import Column, Even, raw
+from hotlap.data.cache.columns import Even, StoredColumn, raw
 from hotlap.data.cache.messages import CannotCacheError, say
 from hotlap.data.cache.proof import digest
 from hotlap.data.cache.shape import Leaf, Node, Shape, leaves_of, named_class, shape_of
 from hotlap.data.cache.store import Store
-from hotlap.data.cache.watch import Watch
+from hotlap.data.cache.watch import DatasetDependencies
 from hotlap.sameness import random_states
 from hotlap.sameness.audit import Audit
 from hotlap.sameness.breach import Breach, declare
@@ -41,7 +41,7 @@ class Kept:
     original: Any
     store: Store
     places: Rows | None
-    watch: Watch
+    watch: DatasetDependencies
     transforms: source.Places = field(default_factory=dict)
     at_once: bool = False  # a batch is gathered as a whole, by a collate that knows how
     dropped: bool = False
@@ -266,7 +266,7 @@ def _itself(original: Any) -> Any:
 def _serve_again(original: Any, store: Store, places: Rows | None, whole: bool) -> Any:
     lives = store.layout.live
     transforms = source.transforms_of(original) if lives else {}
-    return serve(Kept(original, store, places, Watch(original, lives), transforms, whole))
+    return serve(Kept(original, store, places, DatasetDependencies(original, lives), transforms, whole))
 
 
 # Whole batches by one gather for each tensor, equal to what torch's own collate makes of the items.
@@ -333,7 +333,7 @@ def _gather(shape: Shape, columns: Any, strings: Callable[[list[Any]], Any]) -> 
     return lambda rows: [part(rows) for part in parts]
 
 
-def _leaf(leaf: Leaf, column: Column, strings: Callable[[list[Any]], Any]) -> Gather:
+def _leaf(leaf: Leaf, column: StoredColumn, strings: Callable[[list[Any]], Any]) -> Gather:
     if leaf.kind in ("str", "bytes"):
         return lambda rows: strings(column.values(rows))
     if isinstance(column, Even) and column.turns and column.tensor is not None:

@@ -16,7 +16,7 @@ from hotlap.data.cache.shape import Hole
 
 
 @dataclass(frozen=True)
-class Source:
+class CacheSource:
     """Row r of the cache is `dataset[indices[r]]`; without indices it is `dataset[r]`."""
 
     dataset: Any
@@ -27,7 +27,7 @@ class Source:
         return self.dataset[row if self.indices is None else self.indices[row]]
 
 
-def source_of(dataset: Any) -> tuple[Source, NDArray[np.int64] | None]:
+def source_of(dataset: Any) -> tuple[CacheSource, NDArray[np.int64] | None]:
     """The items behind a dataset, and for each of its own indices the row; None where they are the same.
 
     A Subset is looked through: its items are kept in the order of the dataset below, each once, so that a
@@ -41,9 +41,9 @@ def source_of(dataset: Any) -> tuple[Source, NDArray[np.int64] | None]:
         indices = picked if indices is None else picked[indices]
         inner = inner.dataset
     if indices is None:
-        return Source(dataset, count), None
+        return CacheSource(dataset, count), None
     rows, places = np.unique(indices, return_inverse=True)
-    return Source(inner, len(rows), tuple(rows.tolist())), places.reshape(-1).astype(np.int64)
+    return CacheSource(inner, len(rows), tuple(rows.tolist())), places.reshape(-1).astype(np.int64)
 
 
 def inside(dataset: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hotlap.data.cache.columns import Column, Whole, column
+from hotlap.data.cache.columns import StoredColumn, TensorColumn, column
 from hotlap.data.cache.shape import Shape, leaves_of, put_all_together, put_together, shape_of
 from hotlap.facts import private
 
@@ -51,7 +51,7 @@ class Store:
     drawer: Drawer
 
     @cached_property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[StoredColumn]:
         parts: dict[int, dict[str, Any]] = {number: {} for number in range(len(self.layout.modes))}
         for number, part, name in self.layout.parts():
             parts[number][part] = self.drawer.read(name)
@@ -85,9 +85,9 @@ class TensorStore(Store):
     tensors: tuple[torch.Tensor, ...] = ()
 
     @cached_property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[StoredColumn]:
         leaves = zip(leaves_of(self.layout.shape), self.tensors, strict=True)
-        return [Whole(leaf, tensor) for leaf, tensor in leaves]
+        return [TensorColumn(leaf, tensor) for leaf, tensor in leaves]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "tensors": self.tensors}

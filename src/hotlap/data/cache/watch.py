@@ -39,7 +39,7 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-class Watch:
+class DatasetDependencies:
     """What the items of a dataset depend on. `unknown`: what of it cannot be compared."""
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hotlap.data.decode import decode_fields, default_decoders
-from hotlap.data.pack.source import Source
+from hotlap.data.pack.source import SampleSource
 from hotlap.data.pack.sources.dataset import import_object
 from hotlap.data.samples import Fields, SampleError, flatten, size_of
 from hotlap.errors import HotlapError, UsageError
@@ -25,7 +25,7 @@ _WEIGHED = 8
 
 
 @dataclass(frozen=True)
-class Order:
+class PackRequest:
     """What the user asks for. `transform` is module:function; `normalise` names fields."""
 
     source: str
@@ -37,10 +37,10 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Job:
+class PackJob:
     """An order on a source as it is now: shard n holds the samples `bounds[n]` up to `bounds[n + 1]`."""
 
-    order: Order
+    order: PackRequest
     fingerprint: str
     bounds: tuple[int, ...]
     template: Any
@@ -60,7 +60,7 @@ class Job:
         return self.bounds[-1]
 
 
-def plan_job(order: Order, source: Source) -> Job:
+def plan_job(order: PackRequest, source: SampleSource) -> PackJob:
     """Look at the source and split it."""
     preparation = Preparation(order.transform, order.normalise, source.structured)
     first, template = preparation.first(source)
@@ -74,7 +74,7 @@ def plan_job(order: Order, source: Source) -> Job:
     sizes = None if preparation.changes else source.sizes()
     count = len(source.keys)
     weights = sizes or [_weighed(source, preparation)] * count
-    return Job(order, source.fingerprint(), split(weights, order.shards), template)
+    return PackJob(order, source.fingerprint(), split(weights, order.shards), template)
 
 
 def split(weights: Sequence[int], shards: int | None) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ def split(weights: Sequence[int], shards: int | None) -> tuple[int, ...]:
     return bounds
 
 
-def _weighed(source: Source, preparation: Preparation) -> int:
+def _weighed(source: SampleSource, preparation: Preparation) -> int:
     """Bytes of a sample, from a few of them over the whole source."""
     count = len(source.keys)
     picked = sorted({count * part // _WEIGHED for part in range(_WEIGHED)})
@@ -127,11 +127,11 @@ class Preparation:
     def changes(self) -> bool:
         return self._flattens
 
-    def first(self, source: Source) -> tuple[Fields, Any]:
+    def first(self, source: SampleSource) -> tuple[Fields, Any]:
         """The first sample, and the structure of all items (None where fields are copied)."""
         return self._prepared(source, 0)
 
-    def fields(self, source: Source, index: int, template: Any = None) -> Fields:
+    def fields(self, source: SampleSource, index: int, template: Any = None) -> Fields:
         """What is stored of a sample; one of another structure than the first is refused."""
         fields, found = self._prepared(source, index)
         if template is not None and found != template:
@@ -141,7 +141,7 @@ class Preparation:
             raise SampleError(what, f"give every item the same structure, {AGAIN}")
         return fields
 
-    def _prepared(self, source: Source, index: int) -> tuple[Fields, Any]:
+    def _prepared(self, source: SampleSource, index: int) -> tuple[Fields, Any]:
         try:
             item = source.read(index)
             item = decode_fields(item, self._decoders) if self._decodes else item

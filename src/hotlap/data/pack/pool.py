@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.data.budget import usable_cores
-from hotlap.data.pack.job import Job
-from hotlap.data.pack.work import Task, Tell, Workshop
+from hotlap.data.pack.job import PackJob
+from hotlap.data.pack.work import PackTask, Tell, Workshop
 from hotlap.errors import HotlapError, UsageError
 
 _TELL_S = 0.1
 """How often a worker reports; a worker whose parent has gone notices it by then."""
 
 
-def carry_out(job: Job, folder: Path, tasks: Sequence[Task], tell: Tell) -> None:
+def carry_out(job: PackJob, folder: Path, tasks: Sequence[PackTask], tell: Tell) -> None:
     """All tasks, in as many processes as there are cores; the first error ends them all."""
     workers = min(usable_cores(), len(tasks))
     if workers < 2:
@@ -50,7 +50,7 @@ def carry_out(job: Job, folder: Path, tasks: Sequence[Task], tell: Tell) -> None
             process.join()
 
 
-def _attend(crew: dict[Connection, Any], waiting: deque[Task], tell: Tell) -> None:
+def _attend(crew: dict[Connection, Any], waiting: deque[PackTask], tell: Tell) -> None:
     while crew:
         for pipe in wait(list(crew)):
             assert isinstance(pipe, Connection)
@@ -73,9 +73,9 @@ def _attend(crew: dict[Connection, Any], waiting: deque[Task], tell: Tell) -> No
                 tell(*said)
 
 
-def _work(pipe: Connection, job: Job, folder: Path) -> None:
+def _work(pipe: Connection, job: PackJob, folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    report = Report(pipe)
+    report = ProgressReporter(pipe)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
             shop = Workshop(job, folder)
@@ -96,7 +96,7 @@ def _work(pipe: Connection, job: Job, folder: Path) -> None:
     os._exit(0)  # the user's modules may have left threads behind
 
 
-class Report:
+class ProgressReporter:
     """Adds up what is done and sends it now and then."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -118,7 +118,7 @@ class Report:
 # The tasks of a job on a Ray cluster: the same tasks, the same bytes. All machines must see the same folders.
 
 
-def carry_out_on_ray(job: Job, folder: Path, tasks: Sequence[Task], tell: Tell) -> None:
+def carry_out_on_ray(job: PackJob, folder: Path, tasks: Sequence[PackTask], tell: Tell) -> None:
     """All tasks, on the cluster that Ray is connected to; without one, on a local Ray."""
     try:
         import ray
@@ -146,7 +146,7 @@ def carry_out_on_ray(job: Job, folder: Path, tasks: Sequence[Task], tell: Tell) 
             ray.shutdown()
 
 
-def _carry_out(job: Job, folder: Path, task: Task, here: Path) -> tuple[int, int] | tuple[str, str]:
+def _carry_out(job: PackJob, folder: Path, task: PackTask, here: Path) -> tuple[int, int] | tuple[str, str]:
     """What was done; or the error in plain words, since Ray would wrap it in its own."""
     done: list[tuple[int, int]] = []
     os.chdir(here)  # names of files and modules are meant from where the user is

@@ -13,20 +13,20 @@ import numpy as np
 
 from hotlap.data.budget import usable_cores
 from hotlap.data.formats import format_named
-from hotlap.data.pack.job import Job, Order, plan_job
+from hotlap.data.pack.job import PackJob, PackRequest, plan_job
 from hotlap.data.pack.pool import carry_out
 from hotlap.data.pack.sources import open_source
-from hotlap.data.pack.work import Place, Task, Tell, joined_moments
+from hotlap.data.pack.work import PackTask, ShardFolder, Tell, joined_moments
 from hotlap.data.samples import checksum
-from hotlap.data.shards import CHECKSUMS, SEAL, Seal, Shard, Written, file_digest, read_seal, seal_text
+from hotlap.data.shards import CHECKSUMS, SEAL, Seal, Shard, ShardFileInfo, file_digest, read_seal, seal_text
 from hotlap.errors import HotlapError, UsageError
 from hotlap.facts.codec import from_plain
 
 NORMALISATION = "normalisation.json"
-CarryOut = Callable[[Job, Path, Sequence[Task], Tell], None]
+CarryOut = Callable[[PackJob, Path, Sequence[PackTask], Tell], None]
 
 
-class Progress(Protocol):
+class ProgressListener(Protocol):
     """Whoever shows how far the work is."""
 
     def begin(self, what: str, samples: int, done: int) -> None: ...
@@ -43,11 +43,11 @@ class Packed:
     restarted: bool = False
 
 
-def pack(order: Order, folder: Path, progress: Progress, carry: CarryOut = carry_out) -> Packed:
+def pack(order: PackRequest, folder: Path, progress: ProgressListener, carry: CarryOut = carry_out) -> Packed:
     """Do what is still to do; a folder that holds the very same job complete is left as it is."""
     form = format_named(order.format)
     job = plan_job(order, open_source(order.source, order.arguments))
-    place = Place(folder)
+    place = ShardFolder(folder)
     with place.alone():
         seal = read_seal(folder)
         if seal and seal.job == job.identity:
@@ -58,7 +58,7 @@ def pack(order: Order, folder: Path, progress: Progress, carry: CarryOut = carry
             what = f"{folder} holds shards of {seal.source} that were packed otherwise, or before it changed."
             raise UsageError(what, "choose another folder, or delete this one first")
         restarted = _take_up(place, job)
-        kept = sum(place.note(Task("shard", number).note) is not None for number in range(job.shards))
+        kept = sum(place.note(PackTask("shard", number).note) is not None for number in range(job.shards))
         if order.normalise:
             _carry_out(place, job, "moments", progress, carry)
         _carry_out(place, job, "shard", progress, carry)
@@ -68,21 +68,23 @@ def pack(order: Order, folder: Path, progress: Progress, carry: CarryOut = carry
     return Packed(seal, kept, restarted)
 
 
-def _take_up(place: Place, job: Job) -> bool:
+def _take_up(place: ShardFolder, job: PackJob) -> bool:
     """Go on with what a cut-off run of the same job left; what is left of another is thrown away."""
     place.throw_away_drafts()
     before = place.note("job")
     if before == job.identity:
         for number in range(job.shards):
-            place.recheck(Task("shard", number).note)
+            place.recheck(PackTask("shard", number).note)
         return False
     place.start_anew()
     place.write_note("job", job.identity)
     return before is not None
 
 
-def _carry_out(place: Place, job: Job, kind: str, progress: Progress, carry: CarryOut) -> None:
-    tasks = [Task(kind, number) for number in range(job.shards)]
+def _carry_out(
+    place: ShardFolder, job: PackJob, kind: str, progress: ProgressListener, carry: CarryOut
+) -> None:
+    tasks = [PackTask(kind, number) for number in range(job.shards)]
     to_do = [task for task in tasks if place.note(task.note) is None]
     left = sum(job.bounds[task.number + 1] - job.bounds[task.number] for task in to_do)
     progress.begin("measuring" if kind == "moments" else "packing", job.samples, job.samples - left)
@@ -90,10 +92,12 @@ def _carry_out(place: Place, job: Job, kind: str, progress: Progress, carry: Car
         carry(job, place.folder, to_do, progress.tell)
 
 
-def _sealed(place: Place, job: Job, texts: dict[str, str]) -> Seal:
+def _sealed(place: ShardFolder, job: PackJob, texts: dict[str, str]) -> Seal:
     """Write what belongs to all shards together, and the seal last."""
-    notes: list[dict[str, Any]] = [place.note(Task("shard", number).note) for number in range(job.shards)]
-    files = {name: from_plain(Written, each, name) for note in notes for name, each in note["files"].items()}
+    notes: list[dict[str, Any]] = [place.note(PackTask("shard", number).note) for number in range(job.shards)]
+    files = {
+        name: from_plain(ShardFileInfo, each, name) for note in notes for name, each in note["files"].items()
+    }
     if job.order.normalise:
         texts = {**texts, NORMALISATION: json.dumps(_figures(place, job), indent=1) + "\n"}
     draft = place.draft("together")
@@ -110,7 +114,7 @@ def _sealed(place: Place, job: Job, texts: dict[str, str]) -> Seal:
     return seal
 
 
-def _figures(place: Place, job: Job) -> dict[str, Any]:
+def _figures(place: ShardFolder, job: PackJob) -> dict[str, Any]:
     moments = joined_moments(place, job)
     return {
         name: {"mean": list(each.mean), "std": list(each.std), "count": each.count}

@@ -15,7 +15,7 @@ from hotlap.data.samples import SampleError
 Arguments = Mapping[str, Any]
 
 
-class Source(ABC):
+class SampleSource(ABC):
     """Samples by number. Every worker opens its own; the same name and arguments give the same samples."""
 
     structured: ClassVar[bool] = False

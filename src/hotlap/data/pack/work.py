@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from hotlap.data.formats import format_named
-from hotlap.data.pack.job import Job, Moments, Preparation, joined, moments_of, normalised
-from hotlap.data.pack.source import Source
+from hotlap.data.pack.job import Moments, PackJob, Preparation, joined, moments_of, normalised
+from hotlap.data.pack.source import SampleSource
 from hotlap.data.pack.sources import open_source
 from hotlap.data.samples import SampleError, checksum, size_of
 from hotlap.data.shards import file_digest
@@ -28,7 +28,7 @@ Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class PackTask:
     """`kind` is `moments` (look at the values) or `shard` (write them)."""
 
     kind: str
@@ -42,18 +42,18 @@ class Task:
 class Workshop:
     """A job with its source opened once, for as many tasks as come."""
 
-    def __init__(self, job: Job, folder: Path) -> None:
-        self.place = Place(folder)
+    def __init__(self, job: PackJob, folder: Path) -> None:
+        self.place = ShardFolder(folder)
         self._job = job
-        self._source: Source = open_source(job.order.source, job.order.arguments)
+        self._source: SampleSource = open_source(job.order.source, job.order.arguments)
         self._preparation = Preparation(job.order.transform, job.order.normalise, self._source.structured)
 
-    def carry_out(self, task: Task, tell: Tell) -> None:
+    def carry_out(self, task: PackTask, tell: Tell) -> None:
         """The result is noted in the work folder; a task that is noted is done."""
         result = self._moments(task, tell) if task.kind == "moments" else self._shard(task, tell)
         self.place.write_note(task.note, result)
 
-    def _moments(self, task: Task, tell: Tell) -> dict[str, Any]:
+    def _moments(self, task: PackTask, tell: Tell) -> dict[str, Any]:
         found: dict[str, Moments] = {}
         for index in self._indices(task):
             fields = self._preparation.fields(self._source, index, self._job.template)
@@ -63,7 +63,7 @@ class Workshop:
             tell(1, size_of(fields))
         return {name: to_plain(each) for name, each in found.items()}
 
-    def _shard(self, task: Task, tell: Tell) -> dict[str, Any]:
+    def _shard(self, task: PackTask, tell: Tell) -> dict[str, Any]:
         moments = joined_moments(self.place, self._job)
         form = format_named(self._job.order.format)
         draft = self.place.draft(task.note)
@@ -88,15 +88,15 @@ class Workshop:
             raise SampleError(what, "make room there, then run the same command again") from error
         return {"name": form.name(task.number), "crcs": crcs, "files": digests}
 
-    def _indices(self, task: Task) -> range:
+    def _indices(self, task: PackTask) -> range:
         return range(self._job.bounds[task.number], self._job.bounds[task.number + 1])
 
 
-def joined_moments(place: Place, job: Job) -> dict[str, Moments]:
+def joined_moments(place: ShardFolder, job: PackJob) -> dict[str, Moments]:
     """Of all shards, joined in their order, so that the last bit is the same however they were worked on."""
     if not job.order.normalise:
         return {}
-    parts = [place.note(Task("moments", number).note) for number in range(job.shards)]
+    parts = [place.note(PackTask("moments", number).note) for number in range(job.shards)]
     return {
         name: reduce(joined, (from_plain(Moments, part[name], name) for part in parts))
         for name in job.order.normalise
@@ -114,7 +114,7 @@ _ORPHANS_S = 60
 """How long workers of a killed packer are waited for: they stop at the next sample."""
 
 
-class Place:
+class ShardFolder:
     """One folder of shards under work."""
 
     def __init__(self, folder: Path) -> None:

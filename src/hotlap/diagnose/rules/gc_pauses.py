@@ -20,7 +20,7 @@ from __future__ import annotations
 from hotlap.diagnose.inputs import top_line
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Place, Stage
+from hotlap.facts.timeline import SourceLine, Stage
 from hotlap.ports.rule import Rule, Sight
 
 
@@ -42,7 +42,7 @@ class GcPauses(Rule):
         return finding(self.cause, share, evidence, _called_from(sight, share))
 
 
-def _called_from(sight: Sight, share: float) -> Place | None:
+def _called_from(sight: Sight, share: float) -> SourceLine | None:
     """The line that collects by hand: where pauses come by themselves, no single line holds half of them."""
     line = top_line(sight.timeline, Stage.OTHER)
     held = line.share * sight.summary.share(Stage.OTHER) if line else 0.0

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Optimizer, Stage
+from hotlap.facts.timeline import OptimizerFacts, Stage
 from hotlap.ports.rule import Rule, Sight
 
 FUSABLE = frozenset({"Adam", "AdamW", "Adagrad", "SGD"})
@@ -46,6 +46,6 @@ class OptimizerUnfused(Rule):
         return finding(self.cause, sight.summary.share(Stage.OPTIMIZER) * part, evidence, largest.place)
 
 
-def _loops(optimizer: Optimizer) -> bool:
+def _loops(optimizer: OptimizerFacts) -> bool:
     """torch takes foreach by itself on an accelerator (MPS has none), and the loop on a CPU."""
     return optimizer.device.startswith(("cpu", "mps")) if optimizer.foreach is None else not optimizer.foreach

@@ -21,7 +21,7 @@ from __future__ import annotations
 from hotlap.diagnose.compute import accelerates, compute_share, dtypes
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Model
+from hotlap.facts.timeline import ModelFacts
 from hotlap.ports.rule import Rule, Sight
 
 
@@ -44,7 +44,7 @@ class PrecisionUnused(Rule):
         return finding(self.cause, share, evidence, model.place)
 
 
-def _is_single(model: Model) -> bool:
+def _is_single(model: ModelFacts) -> bool:
     """Nothing in it is of half precision already. What is double, a frozen table for one, stays as it is."""
     return "float32" in dtypes(model) and set(dtypes(model)) <= {"float32", "float64"}
 

@@ -26,7 +26,7 @@ from hotlap.cost.reading import Fit, fit, free_bytes
 from hotlap.diagnose.inputs import input_of
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Dataset
+from hotlap.facts.timeline import DatasetFacts
 from hotlap.ports.rule import Rule, Sight
 
 REPEATED_EPOCHS = 4  # seen: from here on three of four items were made before
@@ -65,7 +65,7 @@ class RepeatedWork(Rule):
         return finding(self.cause, seen.cpu + seen.wait, evidence, dataset.place)
 
 
-def _held(dataset: Dataset, free: int) -> Fit | None:
+def _held(dataset: DatasetFacts, free: int) -> Fit | None:
     if not dataset.deterministic or not dataset.length or not dataset.item_bytes:
         return None
     return fit(dataset.length, dataset.item_bytes, free)

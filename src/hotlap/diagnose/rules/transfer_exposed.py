@@ -21,7 +21,7 @@ from hotlap.cost.reading import training_loader
 from hotlap.diagnose.inputs import line_place, top_line
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
-from hotlap.facts.timeline import Loader, Stage
+from hotlap.facts.timeline import LoaderFacts, Stage
 from hotlap.ports.rule import Rule, Sight
 
 
@@ -41,7 +41,7 @@ class TransferExposed(Rule):
         return finding(self.cause, sight.summary.share(Stage.TRANSFER), evidence, where)
 
 
-def _pinned(loader: Loader | None) -> str:
+def _pinned(loader: LoaderFacts | None) -> str:
     if loader is None:
         return "unknown"
     return "yes" if loader.pin_memory else "no"

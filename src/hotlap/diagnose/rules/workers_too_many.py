@@ -22,7 +22,7 @@ Evidence
 
 from __future__ import annotations
 
-from hotlap.diagnose.inputs import Input, input_of, workers_tried
+from hotlap.diagnose.inputs import InputTimes, input_of, workers_tried
 from hotlap.diagnose.severity import Evidence, best_won, finding
 from hotlap.facts.diagnosis import Cause, Finding
 from hotlap.facts.experiment import Experiment
@@ -62,5 +62,5 @@ class WorkersTooMany(Rule):
         return now is not None and then is not None and then < now
 
 
-def _crowded(seen: Input, sight: Sight) -> bool:
+def _crowded(seen: InputTimes, sight: Sight) -> bool:
     return seen.loader.num_workers * (seen.loader.worker_threads or 1) > sight.host.cores

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotlap.facts.timeline import Stage
 from hotlap.report import sheet
-from hotlap.report.document import Column, Kind, Section, Table, printable
+from hotlap.report.document import ColumnKind, Section, Table, TableColumn, printable
 from hotlap.report.locale import Phrases
 from hotlap.report.renderers.json import Json
 from hotlap.report.sheet import BESIDE, labelled, text
@@ -27,7 +27,7 @@ Row = tuple[str | float, ...]
 
 
 @dataclass(frozen=True)
-class Picture:
+class LiveView:
     """`tone` is good, warning, critical or none; `alarm` what the gravest monitor says, of that tone.
 
     `figures` are (figure, what it is), `speeds` those of a small plot.
@@ -46,7 +46,7 @@ class Picture:
     closing: str = ""
 
 
-def picture(view: Mapping[str, Any], say: Phrases) -> Picture:
+def picture(view: Mapping[str, Any], say: Phrases) -> LiveView:
     """What there is to see; what was not measured is said to be that."""
     lately = view.get("lately") or {}
     sections = [
@@ -59,7 +59,7 @@ def picture(view: Mapping[str, Any], say: Phrases) -> Picture:
     words, share = _progress(view.get("progress"), say)
     job = view.get("job") or {}
     drift = view.get("drift") or {}
-    return Picture(
+    return LiveView(
         command=job.get("shown") or say("live.job_unknown"),
         state=say(f"live.state.{view['state']}", age_s=view.get("age_s"), exit_code=view.get("exit_code")),
         tone=_tone(view),
@@ -136,9 +136,9 @@ def _stages(lately: Mapping[str, Any], say: Phrases) -> Section:
         (say.word(name, "stage"), say.number(shares[name], "share"), min(1.0, shares[name])) for name in known
     ]
     columns = (
-        Column(say("column.stage")),
-        Column(say("column.share"), Kind.NUMBER),
-        Column("", Kind.BAR),
+        TableColumn(say("column.stage")),
+        TableColumn(say("column.share"), ColumnKind.NUMBER),
+        TableColumn("", ColumnKind.BAR),
     )
     table = Table(columns, tuple(rows), tuple(f"stage-{name}" for name in known))
     return Section("stages", title, (say("live.stages.of", lately),), table)
@@ -164,7 +164,7 @@ def _monitors(view: Mapping[str, Any], say: Phrases) -> Section:
     if not words:
         return Section("monitors", title, (say("live.monitors.none"),))
     rows: list[Row] = [(_name(name, say), _mark(word, say), _says(name, word, say)) for name, word in words]
-    columns = (Column(say("live.column.monitor")), Column(""), Column(say("live.column.what")))
+    columns = (TableColumn(say("live.column.monitor")), TableColumn(""), TableColumn(say("live.column.what")))
     cost = view.get("cost")
     notes = (say("live.cost", cost),) if isinstance(cost, Mapping) and cost.get("share") else ()
     colours = tuple(str(word.get("gravity")) for _, word in words)
@@ -207,7 +207,7 @@ def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_
     return sheet.drawn(_parts(picture(view, say), say, ascii_only), colour)
 
 
-def _parts(seen: Picture, say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
+def _parts(seen: LiveView, say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
     lines = [
         text(seen.command, "dim", BESIDE),
         text(seen.state, "bold" if seen.alarm else _TERMINAL_TONES[seen.tone], BESIDE),
@@ -272,7 +272,7 @@ class LivePages:
     def _filled(self, name: str, view: Mapping[str, Any], token: str) -> str:
         seen = picture(view, self._say)
         page = self._environment.get_template(name).render(
-            picture=seen, say=self._say, token=token, Kind=Kind, points=points(seen.speeds), plot=_PLOT,
+            picture=seen, say=self._say, token=token, Kind=ColumnKind, points=points(seen.speeds), plot=_PLOT,
             style=self._style, script=self._script, looked=view.get("steps"),
         )  # fmt: skip
         return page.encode("utf-8", "replace").decode("utf-8")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from hotlap.ports.renderer import Renderer
 from hotlap.report import advice, words
 from hotlap.report import advice as rewrites
-from hotlap.report.document import Document, Kind, Section, Table, printable
+from hotlap.report.document import ColumnKind, Document, Section, Table, printable
 from hotlap.report.locale import Phrases
 from hotlap.report.outcome import document_of
 from hotlap.report.sections import build
@@ -132,8 +132,8 @@ def _body(section: Section) -> Iterable[str]:
 
 
 def _table(table: Table) -> str:
-    rule = ("--:" if column.kind is Kind.NUMBER else "---" for column in table.columns)
-    heads = ("" if column.kind is Kind.BAR else escaped(column.title) for column in table.columns)
+    rule = ("--:" if column.kind is ColumnKind.NUMBER else "---" for column in table.columns)
+    heads = ("" if column.kind is ColumnKind.BAR else escaped(column.title) for column in table.columns)
     rows = [
         [_cell(cell, column.kind) for cell, column in zip(row, table.columns, strict=True)]
         for row in table.rows
@@ -141,11 +141,15 @@ def _table(table: Table) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))
 
 
-def _cell(cell: str | float, kind: Kind) -> str:
+def _cell(cell: str | float, kind: ColumnKind) -> str:
     if not isinstance(cell, str):
         return "█" * round(min(1.0, cell) * BAR)
     # A bar ends a column even inside a code span, unless it is escaped.
-    return code(cell).replace("|", "\\|") if kind in (Kind.CODE, Kind.COMMAND) and cell else escaped(cell)
+    return (
+        code(cell).replace("|", "\\|")
+        if kind in (ColumnKind.CODE, ColumnKind.COMMAND) and cell
+        else escaped(cell)
+    )
 
 
 def _others(view: Mapping[str, Any], say: Phrases) -> Section | None:

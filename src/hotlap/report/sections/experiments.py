@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hotlap.facts.experiment import FREE_INPUT, LEAST_GAIN, State
+from hotlap.facts.experiment import FREE_INPUT, LEAST_GAIN, ExperimentState
 from hotlap.report import experiments
-from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report.document import ColumnKind, Section, Table, TableColumn
 from hotlap.report.locale import Phrases
 from hotlap.report.words import translated
 
@@ -20,26 +20,26 @@ def tried(view: View, say: Phrases) -> Section | None:
     measured = experiments.tried(view)
     if not measured and experiments.free_input(view) is None:
         return None
-    no_gain = experiments.of_state(view, State.NO_GAIN)
+    no_gain = experiments.of_state(view, ExperimentState.NO_GAIN)
     condensed = no_gain if len(no_gain) > MOST_NO_GAIN else []
     rows = tuple(_row(each, say) for each in measured if each not in condensed)
     table = Table(_columns(say), rows) if rows else None
     return Section("tried", say("section.tried"), (), table, tuple(_notes(view, condensed, say)))
 
 
-def _columns(say: Phrases) -> tuple[Column, ...]:
+def _columns(say: Phrases) -> tuple[TableColumn, ...]:
     return (
-        Column(say("column.change"), Kind.CODE),
-        Column(say("column.measured_gain"), Kind.NUMBER),
-        Column(say("column.result")),
-        Column(say("column.numerics")),
-        Column(say("column.command"), Kind.COMMAND),
+        TableColumn(say("column.change"), ColumnKind.CODE),
+        TableColumn(say("column.measured_gain"), ColumnKind.NUMBER),
+        TableColumn(say("column.result")),
+        TableColumn(say("column.numerics")),
+        TableColumn(say("column.command"), ColumnKind.COMMAND),
     )
 
 
 def _row(each: View, say: Phrases) -> tuple[str, ...]:
     """Only what was measured faster comes with its command."""
-    applies = each["state"] == State.FASTER and each["apply"]
+    applies = each["state"] == ExperimentState.FASTER and each["apply"]
     return (
         experiments.change(each),
         gain(each, say),
@@ -64,10 +64,10 @@ def _notes(view: View, condensed: list[View], say: Phrases) -> Iterable[str]:
     bound = experiments.free_input(view)
     if bound is not None:
         yield bound_sentence(bound, say)
-    for each in experiments.of_state(view, State.FASTER):
+    for each in experiments.of_state(view, ExperimentState.FASTER):
         if each["build_s"]:
             yield say("experiments.build", each, change=experiments.change(each))
-    for each in experiments.of_state(view, State.UNDECIDED):
+    for each in experiments.of_state(view, ExperimentState.UNDECIDED):
         if each["reason"]:
             yield say(
                 "experiments.doubted",
@@ -104,7 +104,10 @@ def not_tried(view: View, say: Phrases) -> Section | None:
         place = each["where"]["shown"] if each["where"] else None
         named.append(say("experiments.cause", cause=each["cause"], place=place))
     rows = tuple((say("list.comma").join(dict.fromkeys(names)), reason) for reason, names in reasons.items())
-    columns = (Column(say("column.change_or_cause"), Kind.CODE), Column(say("column.not_tried_reason")))
+    columns = (
+        TableColumn(say("column.change_or_cause"), ColumnKind.CODE),
+        TableColumn(say("column.not_tried_reason")),
+    )
     return Section("not_tried", say("section.not_tried"), (), Table(columns, rows)) if rows else None
 
 
@@ -138,7 +141,8 @@ def free_input(view: Mapping[str, Any], say: Phrases) -> Section | None:
 
 def _rehearsed(rehearsals: Sequence[Mapping[str, Any]], say: Phrases) -> Table | None:
     columns = [
-        Column(say(f"column.{each}"), Kind.NUMBER) for each in ("rehearsed_workers", "step", "throughput")
+        TableColumn(say(f"column.{each}"), ColumnKind.NUMBER)
+        for each in ("rehearsed_workers", "step", "throughput")
     ]
     rows = tuple(
         (
@@ -163,11 +167,11 @@ def operators(view: Mapping[str, Any], say: Phrases) -> Section | None:
     if seen is None:
         return None
     columns = (
-        Column(say("column.operator"), Kind.CODE),
-        Column(say("column.share"), Kind.NUMBER),
-        Column(say("column.calls"), Kind.NUMBER),
-        Column(say("column.dtype"), Kind.CODE),
-        Column(say("column.shapes"), Kind.CODE),
+        TableColumn(say("column.operator"), ColumnKind.CODE),
+        TableColumn(say("column.share"), ColumnKind.NUMBER),
+        TableColumn(say("column.calls"), ColumnKind.NUMBER),
+        TableColumn(say("column.dtype"), ColumnKind.CODE),
+        TableColumn(say("column.shapes"), ColumnKind.CODE),
     )
     rows = tuple(
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report.document import ColumnKind, Section, Table, TableColumn
 from hotlap.report.locale import Phrases
 
 # More cores than this are a wall of numbers: their mean is in the sentence above.
@@ -95,7 +95,7 @@ def host(view: Mapping[str, Any], say: Phrases) -> Section:
     if not seen["gpus"]:
         rows.insert(5, (say("host.gpu"), say("host.none")))
     rows += [(name, version) for name, version in seen["versions"].items()]
-    return Section("host", say("section.host"), (), Table((Column(""), Column("")), tuple(rows)))
+    return Section("host", say("section.host"), (), Table((TableColumn(""), TableColumn("")), tuple(rows)))
 
 
 def _formats(seen: Mapping[str, Any], say: Phrases) -> str:
@@ -142,15 +142,15 @@ def workers(view: Mapping[str, Any], say: Phrases) -> Section | None:
     if not view["workers"]:
         return None
     columns = (
-        Column(say("column.worker")),
-        Column(say("column.busy"), Kind.BAR),
-        Column(say("column.busy"), Kind.NUMBER),
-        Column(say("column.items"), Kind.NUMBER),
-        Column(say("column.fetch"), Kind.NUMBER),
-        Column(say("column.on_cpu"), Kind.NUMBER),
-        Column(say("column.collate"), Kind.NUMBER),
-        Column(say("column.handover"), Kind.NUMBER),
-        Column(say("column.startup"), Kind.NUMBER),
+        TableColumn(say("column.worker")),
+        TableColumn(say("column.busy"), ColumnKind.BAR),
+        TableColumn(say("column.busy"), ColumnKind.NUMBER),
+        TableColumn(say("column.items"), ColumnKind.NUMBER),
+        TableColumn(say("column.fetch"), ColumnKind.NUMBER),
+        TableColumn(say("column.on_cpu"), ColumnKind.NUMBER),
+        TableColumn(say("column.collate"), ColumnKind.NUMBER),
+        TableColumn(say("column.handover"), ColumnKind.NUMBER),
+        TableColumn(say("column.startup"), ColumnKind.NUMBER),
     )
     rows = tuple(_worker_row(each, len(view["loaders"]), say) for each in view["workers"])
     note = say("workers.note" if has_workers(view) else "workers.note_main")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotlap.facts.timeline import Stage
-from hotlap.report.document import Column, Kind, Section, Table
+from hotlap.report.document import ColumnKind, Section, Table, TableColumn
 from hotlap.report.locale import Phrases
 from hotlap.report.words import readable
 
@@ -30,12 +30,12 @@ def stages(view: Mapping[str, Any], say: Phrases) -> Section:
     if not view["stages"]:
         return Section("stages", title, (say("stages.none"),))
     columns = (
-        Column(say("column.stage")),
-        Column(say("column.share"), Kind.BAR),
-        Column(say("column.share"), Kind.NUMBER),
-        Column(say("column.mean"), Kind.NUMBER),
-        Column("p50", Kind.NUMBER),
-        Column("p95", Kind.NUMBER),
+        TableColumn(say("column.stage")),
+        TableColumn(say("column.share"), ColumnKind.BAR),
+        TableColumn(say("column.share"), ColumnKind.NUMBER),
+        TableColumn(say("column.mean"), ColumnKind.NUMBER),
+        TableColumn("p50", ColumnKind.NUMBER),
+        TableColumn("p95", ColumnKind.NUMBER),
     )
     return Section(
         "stages",
@@ -97,12 +97,12 @@ def occasional(view: Mapping[str, Any], say: Phrases) -> Section | None:
         return Section("occasional", say("section.occasional"), sentences) if sentences else None
     placed = any(each["place"] for each in view["cadences"])
     columns = (
-        Column(say("column.stage")),
-        Column(say("column.every"), Kind.NUMBER),
-        Column(say("column.count"), Kind.NUMBER),
-        Column(say("column.each"), Kind.NUMBER),
-        Column(say("column.total"), Kind.NUMBER),
-        *([Column(say("column.place"), Kind.CODE)] if placed else []),
+        TableColumn(say("column.stage")),
+        TableColumn(say("column.every"), ColumnKind.NUMBER),
+        TableColumn(say("column.count"), ColumnKind.NUMBER),
+        TableColumn(say("column.each"), ColumnKind.NUMBER),
+        TableColumn(say("column.total"), ColumnKind.NUMBER),
+        *([TableColumn(say("column.place"), ColumnKind.CODE)] if placed else []),
     )
     rows = tuple(_cadence_row(each, placed, say) for each in view["cadences"])
     return Section("occasional", say("section.occasional"), sentences, Table(columns, rows))
@@ -126,11 +126,11 @@ def ranks(view: Mapping[str, Any], say: Phrases) -> Section | None:
         return None
     named = _heaviest(view["ranks"])
     columns = (
-        Column(say("column.rank"), Kind.NUMBER),
-        Column(say("column.step"), Kind.NUMBER),
-        Column(say("column.own"), Kind.NUMBER),
-        *(Column(stage_name(stage, say), Kind.NUMBER) for stage in named),
-        Column(say("column.comm"), Kind.NUMBER),
+        TableColumn(say("column.rank"), ColumnKind.NUMBER),
+        TableColumn(say("column.step"), ColumnKind.NUMBER),
+        TableColumn(say("column.own"), ColumnKind.NUMBER),
+        *(TableColumn(stage_name(stage, say), ColumnKind.NUMBER) for stage in named),
+        TableColumn(say("column.comm"), ColumnKind.NUMBER),
     )
     rows = tuple(_rank_row(each, named, say) for each in view["ranks"])
     return Section("ranks", say("section.ranks"), (_slowest(view, say),), Table(columns, rows))
@@ -210,12 +210,12 @@ def syncs(view: Mapping[str, Any], say: Phrases) -> Section | None:
     if not dear:
         return None
     columns = (
-        Column(say("column.place"), Kind.CODE),
-        Column(say("column.call"), Kind.CODE),
-        Column(say("column.stage")),
-        Column(say("column.count"), Kind.NUMBER),
-        Column(say("column.each"), Kind.NUMBER),
-        Column(say("column.total"), Kind.NUMBER),
+        TableColumn(say("column.place"), ColumnKind.CODE),
+        TableColumn(say("column.call"), ColumnKind.CODE),
+        TableColumn(say("column.stage")),
+        TableColumn(say("column.count"), ColumnKind.NUMBER),
+        TableColumn(say("column.each"), ColumnKind.NUMBER),
+        TableColumn(say("column.total"), ColumnKind.NUMBER),
     )
     rows = tuple(
         (

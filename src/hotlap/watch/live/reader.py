@@ -48,9 +48,9 @@ class LiveReader:
         tail = self._busiest()
         stored = None if ended else self._stored()
         if tail is None and stored is not None:
-            return {**stored, "state": str(State.ENDED), "problems": self._problems}
+            return {**stored, "state": str(RunState.ENDED), "problems": self._problems}
         view = self._view(tail, ended)
-        if view["state"] in (State.ENDED, State.GONE) and not view["steps"] and self._last:
+        if view["state"] in (RunState.ENDED, RunState.GONE) and not view["steps"] and self._last:
             view = {**self._last, "state": view["state"], "problems": self._problems}
         self._last = view
         return view
@@ -63,7 +63,7 @@ class LiveReader:
         age = self._age(tail, now)
         alive = pid is not None and not ended and is_alive(pid, now - (age or 0.0))
         step_s = recent["step_ms"] / 1e3 if recent else None
-        state = State.ENDED if ended else state_of(self.run, alive=alive, age_s=age, step_s=step_s)
+        state = RunState.ENDED if ended else state_of(self.run, alive=alive, age_s=age, step_s=step_s)
         steps = max(tail.steps if tail else 0, journal.steps or 0, self._counted()[1])
         return {
             "state": str(state),
@@ -300,7 +300,7 @@ _PATIENCE_S = 20.0
 _STALLED_S, _STALLED_STEPS = 60.0, 20.0
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     STALLED = "stalled"
@@ -324,17 +324,17 @@ def has_ended(run: Path) -> bool:
     return any((run / name).is_file() for name in _ENDINGS)
 
 
-def state_of(run: Path, *, alive: bool, age_s: float | None, step_s: float | None) -> State:
+def state_of(run: Path, *, alive: bool, age_s: float | None, step_s: float | None) -> RunState:
     """`age_s` is how long ago something was written, None where nothing was; `step_s` what a step takes."""
     if not run.is_dir():
-        return State.GONE
+        return RunState.GONE
     if has_ended(run):
-        return State.ENDED
+        return RunState.ENDED
     if not alive:
         young = age_s is None or age_s < _PATIENCE_S
-        return (State.WAITING if age_s is None else State.ENDING) if young else State.KILLED
+        return (RunState.WAITING if age_s is None else RunState.ENDING) if young else RunState.KILLED
     slow = max(_STALLED_S, _STALLED_STEPS * (step_s or 0.0))
-    return State.STALLED if age_s is not None and age_s > slow else State.RUNNING
+    return RunState.STALLED if age_s is not None and age_s > slow else RunState.RUNNING
 
 
 # What the monitors of a job have told, as far as it has the form that they give it; all else is left out.

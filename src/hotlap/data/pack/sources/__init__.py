@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hotlap.data.pack.source import Arguments, Source
+from hotlap.data.pack.source import Arguments, SampleSource
 from hotlap.data.pack.sources.arrays import Arrays
-from hotlap.data.pack.sources.dataset import Dataset
+from hotlap.data.pack.sources.dataset import DatasetSource
 from hotlap.data.pack.sources.manifest import Manifest
 from hotlap.data.pack.sources.nuscenes import NuScenes
 from hotlap.data.pack.sources.parquet import ParquetFiles
 from hotlap.data.pack.sources.pictures import Pictures
 from hotlap.errors import UsageError
 
-KINDS: tuple[type[Source], ...] = (NuScenes, Manifest, ParquetFiles, Arrays, Pictures, Dataset)
+KINDS: tuple[type[SampleSource], ...] = (NuScenes, Manifest, ParquetFiles, Arrays, Pictures, DatasetSource)
 
 
-def open_source(name: str, arguments: Arguments) -> Source:
+def open_source(name: str, arguments: Arguments) -> SampleSource:
     """The source that a name stands for."""
     for kind in KINDS:
         if kind.recognises(name):
@@ -35,6 +35,6 @@ def open_source(name: str, arguments: Arguments) -> Source:
 def natural_format(name: str, changed: bool) -> str:
     """The format that suits a source: arrays flat, sounds as NeMo has them, other files in tars."""
     kind = next((each for each in KINDS if each.recognises(name)), None)
-    if changed or kind in (Arrays, Dataset, ParquetFiles):
+    if changed or kind in (Arrays, DatasetSource, ParquetFiles):
         return "flat"
     return "nemo" if kind is Manifest else "tar"

@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments, stat_of, unique_keys
+from hotlap.data.pack.source import (
+    Arguments,
+    SampleSource,
+    files_fingerprint,
+    no_arguments,
+    stat_of,
+    unique_keys,
+)
 from hotlap.data.samples import Fields, SampleError
 
 _SUFFIXES = (".npy", ".npz", ".mat")
 
 
-class Arrays(Source):
+class Arrays(SampleSource):
     """The arrays of a file are the fields, by their names; that of a .npy file is called `array`."""
 
     @classmethod

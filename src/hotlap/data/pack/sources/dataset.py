@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hotlap.data.pack.source import Arguments, Source
+from hotlap.data.pack.source import Arguments, SampleSource
 from hotlap.data.samples import SampleError, checksum, flatten
 from hotlap.errors import UsageError
 from hotlap.sameness.epochs import NoOtherEpochError, in_other_epochs
@@ -20,7 +20,7 @@ _LOOKED_AT_TWICE = 3
 """Items that are fetched twice before anything is packed: one draw of a random item must not be frozen unseen."""
 
 
-class Dataset(Source):
+class DatasetSource(SampleSource):
     structured: ClassVar[bool] = True
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any
 from hotlap.data.decode import SOUNDS, cut, duration_of
 from hotlap.data.pack.source import (
     Arguments,
-    Source,
+    SampleSource,
     check_intact,
     files_fingerprint,
     no_arguments,
@@ -23,7 +23,7 @@ from hotlap.data.pack.source import (
 from hotlap.data.samples import Fields, SampleError
 
 
-class Manifest(Source):
+class Manifest(SampleSource):
     """Sounds are copied as they are; an entry with an `offset` is cut out of its file."""
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 from hotlap.data.pack.source import (
     Arguments,
-    Source,
+    SampleSource,
     check_intact,
     files_fingerprint,
     no_arguments,
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 _TABLES = ("sample", "sample_data", "calibrated_sensor", "sensor", "ego_pose", "scene")
 
 
-class NuScenes(Source):
+class NuScenes(SampleSource):
     """Every camera as `CAM_FRONT.jpg`, every point cloud as `LIDAR_TOP.bin`; poses, calibration and boxes beside."""
 
     @classmethod

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 
 from hotlap.data.formats import format_named
-from hotlap.data.pack.source import Arguments, Source, files_fingerprint, no_arguments
+from hotlap.data.pack.source import Arguments, SampleSource, files_fingerprint, no_arguments
 from hotlap.data.samples import Fields, SampleError
 from hotlap.ports.shard_format import ShardReader
 
 
-class ParquetFiles(Source):
+class ParquetFiles(SampleSource):
     """Lists of numbers become arrays; the other values stay what they are."""
 
     @classmethod

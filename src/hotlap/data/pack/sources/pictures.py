@@ -11,7 +11,7 @@ from pathlib import Path
 from hotlap.data.decode import PICTURES
 from hotlap.data.pack.source import (
     Arguments,
-    Source,
+    SampleSource,
     check_intact,
     files_fingerprint,
     no_arguments,
@@ -22,7 +22,7 @@ from hotlap.data.pack.source import (
 from hotlap.data.samples import Fields
 
 
-class Pictures(Source):
+class Pictures(SampleSource):
     """In an order that mixes the classes: tools that read shards one after the other shuffle only within a buffer."""
 
     @classmethod

@@ -1,19 +1,21 @@
-"""The end of a search: the winner once more beside the baseline, each setting alone, and what is written."""
+"""A search from its beginning to its end: experiments on the running job, what won them in fresh processes, the guard's
+answer on the whole plan, the winner once more beside the baseline, each setting alone, and what is written."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotlap.errors import FactError, UsageError
 from hotlap.facts import codec
 from hotlap.facts.plan import Plan, Proof
 from hotlap.facts.rewrite import is_rewrite
 from hotlap.facts.trial import Figures, Goal, alike, worth, worths
-from hotlap.facts.verdict import Gain, Guarded, Ruling, Sameness, Tuning, Verdict
+from hotlap.facts.verdict import Gain, Guarded, KnobVerdict, Ruling, Sameness, Tuning
 from hotlap.judge.gain import BEHIND, LEAST, beats, gain_of, rule_closely, rule_simpler
 from hotlap.launch import runfolder
 from hotlap.measure.contest import Duel, InterruptedSearch, run_trial, scatter_of
@@ -21,14 +23,87 @@ from hotlap.plan.catalogue import checked, with_rewrites
 from hotlap.plan.file import write_plan
 from hotlap.ports.knob import Numerics
 from hotlap.search.candidates import INTERRUPTED, NO_BETTER, Candidate, composed, of_the_whole
-
-if TYPE_CHECKING:
-    from hotlap.search.search import Search
-
+from hotlap.search.passes import (
+    SHARE,
+    USUAL_S,
+    decide_unsure,
+    end,
+    experiment,
+    group_of,
+    next_alone,
+    pass_s,
+    try_together,
+)
+from hotlap.search.search import CONCLUSION, LEAST_PROOF_ROUNDS, Search
 
 TUNING = "tuning.json"
-_LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
-CONCLUSION = 2 * _LEAST_ROUNDS  # trials that the proof of a plan takes
+_MOST_PROOF_ROUNDS = 6
+_SHORTEST_LIMIT_S = 20.0  # of a trial, before it counts as hung after four times that
+
+
+def run(search: Search) -> Tuning:
+    """The whole search."""
+    try:
+        _begin(search)
+        _explore(search)
+        leave_out_what_is_idle(search)
+        settle(search)
+    except InterruptedSearch:
+        search.ended = INTERRUPTED
+    if search.base is None:
+        raise KeyboardInterrupt
+    with closing(search.guard):
+        return conclude(search)
+
+
+def _begin(search: Search) -> None:
+    """With the original script, or where the last search for the same wish has left off."""
+    resume(search)
+    known = search.ledger.of(Plan()) if search.plan.settings else []
+    if known:
+        search.base = known[-1].figures
+    elif search.plan.settings:
+        search.stand(Plan())
+    else:
+        seconds = search.budget.seconds
+        experiment(search, USUAL_S if seconds is None else SHARE * seconds, first=True)
+    if not known:
+        search.base = search.best.figures if search.best else None
+    if search.base is not None:  # all trials of a search are held against this one
+        search.bench = replace(search.bench, counts=search.base.counts)
+    if search.plan.settings:
+        experiment(search, pass_s(search))
+    longest = max((trial.seconds for trial in search.ledger.of(Plan())), default=0.0)
+    search.bench = replace(search.bench, limit_s=max(_SHORTEST_LIMIT_S, longest))
+    search.guard.bench = search.bench
+    if search.plan.settings:  # a search that goes on has no runs of the guard yet, and little else to do
+        search.guard.guess_s = search.trial_s / 2
+
+
+def _explore(search: Search) -> None:
+    """What won the experiments, together; beside what is kept, experiments again; then what only fresh processes
+    can show."""
+    while True:
+        group = [each for each in group_of(search) if search.affordable([each])]
+        seconds = 0.0 if group else pass_s(search)
+        if not group and not seconds and search.shown.unsure:
+            decide_unsure(search)
+            continue
+        alone = None if group or seconds else next_alone(search)
+        if len(group) > 1:
+            try_together(search, group)
+        elif group or alone is not None:
+            search.try_one(group[0] if group else alone or group[0])
+        elif seconds:
+            search.said.note(
+                "experiments beside the plan so far" if search.plan.settings else "more experiments"
+            )
+            experiment(search, seconds)
+            continue
+        else:
+            end(search)
+            return
+        search.begun = True
 
 
 def conclude(search: Search) -> Tuning:
@@ -70,16 +145,16 @@ def conclude(search: Search) -> Tuning:
     return tuning
 
 
-def write_plan_of(search: Search) -> None:
-    """The best so far, without a proof: a kill leaves it there."""
-    write_plan(search.bench.folder / runfolder.PLAN, search.plan)
-
-
 def _final(search: Search) -> Duel:
     """This is the figure that is shown: until it is known closely, with what the budget has left for it."""
     alone = len(search.accepted())
     return search.duel(
-        Plan(), search.plan, rounds=_MOST_ROUNDS, judge=rule_closely, least=_LEAST_ROUNDS, then=alone
+        Plan(),
+        search.plan,
+        rounds=_MOST_PROOF_ROUNDS,
+        judge=rule_closely,
+        least=LEAST_PROOF_ROUNDS,
+        then=alone,
     )
 
 
@@ -151,7 +226,7 @@ def leave_out_what_is_idle(search: Search) -> None:
             left = Candidate(key, search.plan.settings[key], 0.0)
             search.plan, search.best = without, held.last
             search.declare(left, Ruling.DROP, None, None, "the plan is as fast without it by now")
-            write_plan_of(search)
+            search.write_plan()
 
 
 def settle(search: Search) -> None:
@@ -174,7 +249,7 @@ def settle(search: Search) -> None:
             search.declare(
                 _candidate_of(each), Ruling.DROP, each.gain, guarded, of_the_whole(guarded), lasts=lasts
             )
-        write_plan_of(search)
+        search.write_plan()
 
 
 def step_back(search: Search, plan: Plan) -> None:
@@ -187,33 +262,33 @@ def step_back(search: Search, plan: Plan) -> None:
         search.best = replace(search.best, figures=None)
 
 
-def _steps(search: Search) -> list[Verdict]:
+def _steps(search: Search) -> list[KnobVerdict]:
     """What was accepted and still stands, in its order; of a knob that was climbed, every step. First what stands
     without a verdict, as a kill between two lines of a ledger leaves it."""
     settings = search.plan.settings
-    kept: dict[tuple[str, str], Verdict] = {}
+    kept: dict[tuple[str, str], KnobVerdict] = {}
     for each in search.verdicts:
         kept.pop((each.knob, str(each.setting)), None)
         if each.ruling is Ruling.KEEP and each.knob in settings:
             kept[each.knob, str(each.setting)] = each
     known = {key for each in kept.values() for key in (each.knob, *each.beside)}
     return [
-        *(Verdict(key, settings[key], Ruling.KEEP) for key in settings if key not in known),
+        *(KnobVerdict(key, settings[key], Ruling.KEEP) for key in settings if key not in known),
         *kept.values(),
     ]
 
 
-def _suspects(search: Search, steps: Sequence[Verdict]) -> list[Verdict]:
+def _suspects(search: Search, steps: Sequence[KnobVerdict]) -> list[KnobVerdict]:
     classes = [_numerics(search, each) for each in steps]
     loosest = next(each for each in _LOOSEST_FIRST if each in classes)
     return [each for each, its in zip(steps, classes, strict=True) if its is loosest][::-1]
 
 
-def _numerics(search: Search, step: Verdict) -> Numerics:
+def _numerics(search: Search, step: KnobVerdict) -> Numerics:
     return search.guard.numerics_of(Plan({**step.beside, step.knob: step.setting}), search.best)
 
 
-def _folded(search: Search, steps: Sequence[Verdict]) -> Plan:
+def _folded(search: Search, steps: Sequence[KnobVerdict]) -> Plan:
     """The plan of these steps, without what had been taken out of it before."""
     plan = Plan()
     for each in steps:
@@ -221,7 +296,7 @@ def _folded(search: Search, steps: Sequence[Verdict]) -> Plan:
     return Plan({key: value for key, value in plan.settings.items() if key in search.plan.settings})
 
 
-def _candidate_of(step: Verdict) -> Candidate:
+def _candidate_of(step: KnobVerdict) -> Candidate:
     """What was ruled on."""
     return Candidate(step.knob, step.setting, step.bound or 0.0, step.beside)
 
