@@ -42,7 +42,7 @@ GAINS = (0.0, 0.05, 0.10)
 
 
 class Search:
-    """One that never changes its incumbent: all candidates meet the script as it is."""
+    """One that never changes its incumbent: all candidates meet the original script."""
 
     of_rounds = staticmethod(gain_of_rounds)
 

@@ -41,6 +41,7 @@ ATTACKED = {
     "dataset with a NumPy generator": ("cache-dataset=file",),
     "array changed before the end of a slow epoch": ("num-workers=0",),
     "list changed after iter(loader)": ("loader, workers",),
+    "type of the dataset compared": (CACHE,),
 }
 SERVED = {"transforms objects": (CACHE, WORKERS), "npy files": (CACHE, WORKERS), "random_split": (CACHE,)}
 

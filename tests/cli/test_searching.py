@@ -23,7 +23,7 @@ def test_every_trial_is_held_against_the_first():
     teller.trial(Trial(2, MANY, Status.DONE, 9.4, FAST))
     teller.trial(Trial(3, MANY, Status.HUNG, 120.0, None, "no step for 120 s"))
     assert re.fullmatch(
-        r"trial   1  the script as it is +800 ms/step +600 samples/s +1\.00x +31 s  (300|299) s left", said[0]
+        r"trial   1  the original script +800 ms/step +600 samples/s +1\.00x +31 s  (300|299) s left", said[0]
     )
     assert "80.0 ms/step" in said[1] and "10.00x" in said[1] and "..." in said[1]
     assert "hung" in said[2] and "x " not in said[2]

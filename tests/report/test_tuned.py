@@ -65,7 +65,7 @@ WRONG = KnobVerdict(
     (0.2, 1.0),
     reason="the guard says different: after 24 steps the parameters are 80% of their way apart",
 )
-NOISE = "the gain cannot be told from noise"
+NOISE = "the gain is within the noise"
 STAGES = {
     "data": 700.0,
     "forward": 40.0,
@@ -131,7 +131,7 @@ def test_nothing_gained_is_said_plainly(searched):
 def test_an_interrupted_search_claims_no_proof(searched):
     shown = draw(searched(gain=None, guard=None, ended="interrupted: the best so far is kept"))
     assert "ended before the winner was measured once more" in shown
-    assert "was not compared with the script as it is" in shown
+    assert "was not compared with the original script" in shown
 
 
 @pytest.mark.parametrize(

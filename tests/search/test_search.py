@@ -248,7 +248,7 @@ def test_what_pays_is_kept_in_order_and_proved(searched):
     assert tuning.gain.value == pytest.approx(1.6, abs=0.05)
     assert written.proof.guard == "same"
     assert tuning.alone["cache-dataset"].value == pytest.approx(1.0, abs=0.05)
-    assert tuning.verdicts[1].reason == "it is no faster"
+    assert tuning.verdicts[1].reason == "not measurably faster"
 
 
 def test_what_a_setting_brings_is_kept_with_it(searched):
@@ -546,7 +546,7 @@ def test_a_winner_that_does_not_win_again_is_no_winner(searched):
     tuning, written = searched(world, [CACHE])
     assert rulings(tuning) == [("cache-dataset", Ruling.KEEP)]
     assert written.settings == {}
-    assert "could not be told from the script as it is" in tuning.ended
+    assert "was not measurably faster than the original script" in tuning.ended
     assert tuning.gain is None
 
 
@@ -641,7 +641,7 @@ def test_who_is_behind_after_two_rounds_has_lost(searched):
     world.speeds = lambda settings: next(restless) * (0.93 if "compile" in settings else 1.0)
     tuning, _ = searched(world, [COMPILE])
     assert tuning.verdicts[0].gain.trials == 4
-    assert tuning.verdicts[0].reason == "it is no faster"
+    assert tuning.verdicts[0].reason == "not measurably faster"
 
 
 def test_a_second_try_survives_the_end_of_a_search(searched):
@@ -992,7 +992,7 @@ def test_time_that_is_left_goes_to_what_was_measured_too_loosely(searched, secon
     assert [each.ruling for each in tuning.verdicts] == rulings_then
     assert ("more experiments" in searched.said) == (rulings_then == [Ruling.KEEP])
     if rulings_then == [Ruling.DROP]:
-        assert tuning.verdicts[0].reason == "the gain cannot be told from noise"
+        assert tuning.verdicts[0].reason == "the gain is within the noise"
 
 
 def test_of_a_small_budget_another_pass_goes_before_a_guess(searched):

@@ -101,7 +101,7 @@ def add_gate_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--fail-if-slower",
         metavar="SHARE",
-        help=f"exit with 4 if it is surely slower by more, such as 5%% (default: {default})",
+        help=f"exit with 4 if it is slower by more than this with 99 %% confidence, such as 5%% (default: {default})",
     )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TAKES_COMMAND = True
 USAGE = "hotlap compare [options] [PLAN PLAN ...] -- SCRIPT [arguments ...] [-- SCRIPT ...]"
-_NONE = "none"  # the script as it is
+_NONE = "none"  # the original script
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
         raise UsageError(f"{late} stands after a plan.", "put options right after `hotlap compare`")
     if len(plans) < 2:
         raise UsageError(
-            f"{len(plans)} plans are too few.", "give at least two; `none` is the script as it is"
+            f"{len(plans)} plans are too few.", "give at least two; `none` is the original script"
         )
     if len(commands) not in (1, len(plans)):
         raise UsageError(

@@ -101,7 +101,7 @@ _SETTINGS = 30
 
 
 class Teller:
-    """Holds every trial against the first one, which is the script as it is."""
+    """Holds every trial against the first one, which is the original script."""
 
     def __init__(self, budget: SearchBudget, say: Callable[[str], None]) -> None:
         self._budget = budget
@@ -167,7 +167,7 @@ def verdict_line(found: KnobVerdict) -> str:
 def _named(settings: Mapping[str, Any]) -> str:
     from hotlap.facts.rewrite import shown_setting
 
-    named = " ".join(shown_setting(*pair) for pair in settings.items()) or "the script as it is"
+    named = " ".join(shown_setting(*pair) for pair in settings.items()) or "the original script"
     return named if len(named) <= _SETTINGS else f"{named[: _SETTINGS - 3]}..."
 
 

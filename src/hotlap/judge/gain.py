@@ -110,7 +110,7 @@ def rule_closely(gain: Gain | None) -> Ruling:
 
 
 def beats(gain: Gain | None) -> bool:
-    """Whether a plan is better than the script as it is by more than the noise."""
+    """Whether a plan is better than the original script by more than the noise."""
     return gain is not None and gain.interval.low > 0.0
 
 

@@ -21,6 +21,9 @@ Numerics
 
 from __future__ import annotations
 
+import linecache
+import sys
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -73,6 +76,7 @@ class CacheDataset(Knob):
         from hotlap.data.cache.messages import CannotCacheError
 
         _require_single_items(target.arguments)
+        _require_no_type_compared()
         dataset, collate = target.arguments["dataset"], _collate(target.arguments)
         try:
             if target.asking:
@@ -108,3 +112,17 @@ def _require_single_items(arguments: dict[str, Any]) -> None:
         raise CannotActError(
             f"the script makes its batches by itself (batch_size=None with {type(asked).__name__})"
         )
+
+
+def _require_no_type_compared() -> None:
+    """What serves the items is of a subclass: `isinstance` knows it, `type(loader.dataset) is Rows` does not."""
+    from hotlap.probe.usercode import UserCode
+    from hotlap.sameness.names import compares_type_of
+
+    user = UserCode()
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and user.owns_file(file):
+            line = compares_type_of("dataset", "".join(linecache.getlines(file)))
+            if line is not None:
+                raise CannotActError(f"{Path(file).name}:{line} compares the type of a loader's dataset")

@@ -1,6 +1,6 @@
 """Reference batches: the questions that the script's model and the plan's are both asked at the end of a guard run.
 
-The run of the script as it is goes on after its last step, with its optimizers held still: what its own loader gives
+The run of the original script goes on after its last step, with its optimizers held still: what its own loader gives
 next is put aside, and the losses are its answers. A run with a plan reads those batches and gets them from its training
 loader in place of its own. Each question finds the random numbers and the buffers of the model as they were before the
 first one.
@@ -49,7 +49,7 @@ class Reference:
         if not self._puts:
             self._stored = boundary.attempt(self._read) or []
             self._count = len(self._stored)
-            self.fault = "" if self._stored else "there are none of the script as it is"
+            self.fault = "" if self._stored else "the original script left none"
         self._buffers = [(each, each.detach().clone()) for each in boundary.attempt(_buffers) or []]
 
     @property

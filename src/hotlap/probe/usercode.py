@@ -30,7 +30,9 @@ class UserCode:
         self._owned: dict[str, bool] = {}
 
     def owns(self, code: CodeType) -> bool:
-        file = code.co_filename
+        return self.owns_file(code.co_filename)
+
+    def owns_file(self, file: str) -> bool:
         owned = self._owned.get(file)
         if owned is None:
             owned = self._owned[file] = self._judge(file)

@@ -1,7 +1,8 @@
-"""What compiled code mentions: attribute and global names, modules, texts, and the files that texts may name."""
+"""What code mentions: attribute and global names, modules, texts, the files that texts may name, types it compares."""
 
 from __future__ import annotations
 
+import ast
 import dis
 import os
 import re
@@ -91,3 +92,44 @@ class Paths:
         """`used`: names that code mentions. Code that asks for files may find one tomorrow that is not there today."""
         if used & _ASKING:
             self.files |= self._open
+
+
+_SAME_OF_A_SUBCLASS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+
+
+def compares_type_of(attribute: str, text: str) -> int | None:
+    """The first line that takes the type of `x.attribute` for more than its name; None where there is none."""
+    if f".{attribute}" not in text or ("type(" not in text and "__class__" not in text):
+        return None
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    same: set[str] = set()  # names that stand for it
+    for node in nodes:
+        if isinstance(node, ast.Assign) and _is_attribute(node.value, attribute):
+            same.update(each.id for each in node.targets if isinstance(each, ast.Name))
+    harmless = {
+        id(node.value)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr in _SAME_OF_A_SUBCLASS
+    }
+    lines = [
+        node.lineno  # type: ignore[attr-defined]
+        for node in nodes
+        if (asked := _type_asked(node)) is not None
+        and id(node) not in harmless
+        and (_is_attribute(asked, attribute) or (isinstance(asked, ast.Name) and asked.id in same))
+    ]
+    return min(lines, default=None)
+
+
+def _type_asked(node: ast.AST) -> ast.expr | None:
+    """`x` of `type(x)` and of `x.__class__`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
+        return node.args[0] if len(node.args) == 1 else None
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "__class__" else None
+
+
+def _is_attribute(node: ast.expr, attribute: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == attribute

@@ -217,7 +217,7 @@ class Said:
 INTERRUPTED = "interrupted: the best so far is kept"
 SPENT = "the budget is spent"
 NOTHING_LEFT = "all that could save 3 % was tried"
-NO_BETTER = "measured once more, the plan could not be told from the script as it is"
+NO_BETTER = "measured once more, the plan was not measurably faster than the original script"
 NOT_SWITCHED = "it cannot be switched while the script runs"
 NO_TIME = "not tried in fresh processes: too little of the budget was left"
 KEEPS_BATCH = "not tried in fresh processes: --keep-batch is given"
@@ -269,7 +269,7 @@ def slower(gain: Gain | None) -> str:
         return "it is slower"
     if gain.interval.high < LEAST:
         return f"it brings less than {LEAST * 100:.0f} %"
-    return "the gain cannot be told from noise" if gain.value > 0 else "it is no faster"
+    return "the gain is within the noise" if gain.value > 0 else "not measurably faster"
 
 
 def not_worth(held: Duel, speed: Gain | None) -> str:

@@ -167,7 +167,7 @@ class GuardRuns:
     def _run(
         self, name: str, plan: Plan, seed: int, samples: int, *, asked: bool
     ) -> tuple[Witness | None, bool]:
-        """The run of the script as it is puts the reference batches of its seed aside."""
+        """The run of the original script puts the reference batches of its seed aside."""
         path = self._reference / str(seed)
         reference = f"{path}" if plan.settings else f"{PUT}{path}"
         reference = reference if asked else ""

@@ -159,7 +159,7 @@ def _final(search: Search) -> Duel:
 
 
 def _proved(search: Search, final: Duel, goal: Goal) -> Gain | None:
-    """What the last rounds show. Where they scatter too much to be sure of it, all runs of the script as it is and all
+    """What the last rounds show. Where they scatter too much to be sure of it, all runs of the original script and all
     of the plan since it was accepted: on a machine that others use, two rounds may be two bad moments. The runs that it
     was chosen for do not count."""
     last = search.gain(final, goal)
