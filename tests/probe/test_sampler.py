@@ -115,6 +115,28 @@ def test_marks_and_samples_are_on_disk_soon(sampler):
     wait_for(lambda: len(read_integers(sampler._ring.path)) > 0)
 
 
+def test_while_it_writes_its_facts_no_line_is_counted(tmp_path):
+    """What kept looks from happening was the sampler itself: whatever runs afterwards did not take that time."""
+    origin, wrote = time.perf_counter_ns(), []
+
+    def write_facts():
+        began = time.perf_counter_ns() - origin
+        time.sleep(0.6)
+        wrote.append((began // 1000, (time.perf_counter_ns() - origin) // 1000))
+
+    own = Sampler(tmp_path / "1.samples", origin, Ring(tmp_path / "1.marks"), write_facts)
+    own.start(threading.get_ident())
+    spend(1.2)
+    wait_for(lambda: wrote)
+    wait_for(lambda before=taken(own): taken(own) > before + 3)
+    own.stop()
+    own.facts()
+    began, ended = wrote[0]
+    moments = [sample >> LINE_BITS for sample in read_integers(own._ring.path)]
+    assert any(moment < began for moment in moments) and any(moment > ended for moment in moments)
+    assert not [moment for moment in moments if began < moment < ended]
+
+
 def test_it_can_be_stopped_and_started_again(sampler):
     for _ in range(3):
         sampler.start(threading.get_ident())

@@ -40,6 +40,7 @@ _MOST_LOOKED_AT = 256  # lines whose values are noted
 _LOOKS_AT_VALUES = 4  # of one line: not all names are bound the first time
 _NO_LINE = ["", 0, "", "", ""]
 _MOST_DEPTH = 60
+_LATE = 1.5  # times the interval
 _MOST_MISSED = 1000  # looks that a call into C, which holds the lock, may have kept from happening
 _LIMIT_BYTES = 4 << 20
 _PROMPT_S = 2e-6  # the interpreter waits longer than that in any case, by the timer slack
@@ -91,7 +92,7 @@ class Sampler:
             time.monotonic()
         )  # kept when a fork stops the thread, as often happens
         self._patience = _FIRST_FACTS_S
-        self._looked_at = 0
+        self._waits_since = 0
         self.idle = True
 
     def start(self, thread: int) -> None:
@@ -100,7 +101,7 @@ class Sampler:
         self._reads_values = sys.gettrace() is None and sys.getprofile() is None
         self.idle = False
         if self._thread is None:
-            self._looked_at = time.perf_counter_ns()
+            self._waits_since = time.perf_counter_ns()
             self._pace = _Pace()
             self._gate = threading.Lock()
             self._gate.acquire()
@@ -136,6 +137,8 @@ class Sampler:
             polled = polled + 1 if used > _POLLED_NS else 0
             if polled == _POLLED_LOOKS:
                 boundary.attempt(_wake_promptly, _SLACK_NS)
+            boundary.attempt(pace.waits)
+            self._waits_since = time.perf_counter_ns()
         boundary.attempt(interval.close)
         boundary.attempt(pace.close)
 
@@ -155,11 +158,13 @@ class Sampler:
                 self._look(frame, time.perf_counter_ns())
 
     def _look(self, frame: FrameType, moment: int) -> None:
-        """Count every look that was due since the last one: what kept it from happening is what runs now."""
-        since = moment - self._looked_at
-        due = max(1, min(_MOST_MISSED, round(since / 1e9 / self._pace.interval)))
-        self._looked_at = moment
+        """Count every look that was due meanwhile: a call into C that held the lock kept them from happening, and is
+        what runs now. What this thread did itself, or waited for a core, says nothing of any line."""
         line = self._line_of(frame)
+        since = moment - self._waits_since
+        if since > _LATE * 1e9 * self._pace.interval:
+            since -= self._pace.without_core_ns()
+        due = max(1, min(_MOST_MISSED, round(since / 1e9 / self._pace.interval)))
         for missed in range(due - 1, -1, -1):
             self._ring.append((moment - since * missed // due - self._origin) // 1000 << LINE_BITS | line)
 
@@ -252,7 +257,7 @@ class _Pace:
     def __init__(self) -> None:
         self.interval = _FIRST_INTERVAL_S
         self._queue = RunQueue()
-        self._waited = self._queue.waited_ns() or 0
+        self._waited = self._before_wait = self._queue.waited_ns() or 0
         self._looks = 0
 
     def looked(self, samples: int) -> None:
@@ -264,6 +269,13 @@ class _Pace:
             each_s = (waited - self._waited) / _RECONSIDER / 1e9
             self._waited = waited
             self.interval = min(_LATER_INTERVAL_S, max(_FIRST_INTERVAL_S, each_s / _HELD_UP))
+
+    def waits(self) -> None:
+        self._before_wait = self._queue.waited_ns() or 0
+
+    def without_core_ns(self) -> int:
+        """For how long, since it waits, it was ready for a look and had no core."""
+        return (self._queue.waited_ns() or 0) - self._before_wait
 
     def close(self) -> None:
         self._queue.forget()
