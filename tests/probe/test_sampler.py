@@ -128,7 +128,8 @@ def test_while_it_writes_its_facts_no_line_is_counted(tmp_path):
     own.start(threading.get_ident())
     spend(1.2)
     wait_for(lambda: wrote)
-    wait_for(lambda before=taken(own): taken(own) > before + 3)
+    before = taken(own)
+    wait_for(lambda: taken(own) > before + 3)
     own.stop()
     own.facts()
     began, ended = wrote[0]

@@ -34,6 +34,24 @@ def by_hand(weight):
         weight.grad.zero_()
 
 
+def test_a_script_that_updates_by_hand_is_described_like_others(session, weight):
+    steps = []
+    session.step_ends.append(lambda: not steps.append(session.control.without_optimizer))
+    for _ in range(64 + 5):
+        backward(weight)
+        by_hand(weight)
+    assert steps == [1, 2, 3, 4, 5], "until then it may be a long accumulation"
+    assert session.facts["runtime"]["threads"] == torch.get_num_threads()
+
+
+def test_a_long_accumulation_before_its_first_step_is_none_of_them(session, weight):
+    sgd = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(64 + 5):
+        backward(weight)
+    sgd.step()
+    assert session.control.without_optimizer == 0
+
+
 def test_a_long_accumulation_is_not_cut_off_before_its_first_step(session, weight):
     sgd = torch.optim.SGD([weight], lr=0.1)
     control.stop_after(session.folder, 2)

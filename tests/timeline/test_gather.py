@@ -218,6 +218,14 @@ def test_what_the_probe_cost_counts_every_mark_and_the_sampler(folder, usual):
     assert timeline.probe.faults == ("tap: x",)
 
 
+def test_what_the_sampler_cost_outside_of_the_window_is_not_the_window_s(folder, usual):
+    tape = usual()
+    stacks = [((tape.at - 50 * MS) // 1000) << LINE_BITS] * 10
+    folder.write(7, tape.raw, stacks, mark_ns=0, sampler={"cpu_ns": 8_000_000, "lines": [], "samples": 40})
+    (timeline,) = folder.read()
+    assert timeline.probe.per_step_s == pytest.approx(8e-3 * 10 / 40 / 30)
+
+
 def test_steps_that_were_thinned_out_are_counted(folder, new_tape):
     tape = new_tape().usual(20).fact(marks.DROPPED, 500).usual(20)
     folder.write(7, tape.raw)

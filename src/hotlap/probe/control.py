@@ -56,8 +56,12 @@ class Control:
     def backward_made(self) -> bool:
         """Counts a backward pass of a script without an optimizer; True when the window is done."""
         self._backwards += 1
-        least = self._backwards > _ACCUMULATION_AT_MOST
-        return least and self._view is not None and self._backwards >= self._view[0]
+        return self.without_optimizer > 0 and self._view is not None and self._backwards >= self._view[0]
+
+    @property
+    def without_optimizer(self) -> int:
+        """Backward passes since the script counts as one without an optimizer."""
+        return 0 if self.steps else max(0, self._backwards - _ACCUMULATION_AT_MOST)
 
     def step_made(self) -> bool:
         """Counts a step; True when the window is done."""

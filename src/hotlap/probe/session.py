@@ -25,10 +25,11 @@ from hotlap.facts import private
 from hotlap.facts.job import masked
 from hotlap.facts.timeline import Stage
 from hotlap.ports.unseen import unseen
-from hotlap.probe import boundary, marked
+from hotlap.probe import boundary, marked, marks
 from hotlap.probe.control import Control
 from hotlap.probe.feed import Feed
 from hotlap.probe.marks import Kind
+from hotlap.probe.portrait import runtime_portrait
 from hotlap.probe.ring import Ring
 from hotlap.probe.sampler import Sampler
 
@@ -210,6 +211,12 @@ class Session:
             "sampler": self.sampler.facts(),
             **self.facts,
         }
+
+    @boundary.contained
+    def describe_runtime(self) -> None:
+        self.facts["runtime"] = runtime = runtime_portrait()
+        if (runtime["world"] or 1) > 1:
+            self.fact(runtime["world"], marks.WORLD)
 
     @boundary.contained
     def end(self) -> None:

@@ -102,7 +102,9 @@ def model(facts: Facts, seen: Folded) -> ModelFacts | None:
 def _per_step(counted: float | None, seen: Folded) -> float | None:
     """It is counted from one optimizer step to the next, and a step of training may hold several of those."""
     made = seen.optimizer_steps
-    return counted * made.total() / max(made.values()) if counted is not None and made else None
+    if counted is None or not made:  # a script without an optimizer steps once for each pass
+        return counted
+    return counted * made.total() / max(made.values())
 
 
 def optimizers(facts: Facts, seen: Folded) -> tuple[OptimizerFacts, ...]:

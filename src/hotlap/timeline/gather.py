@@ -225,7 +225,7 @@ def _probe_cost(recording: Recording, seen: Folded) -> ProbeCost:
     facts = recording.facts
     steps = max(1, len(seen.columns.wall) + seen.dropped_steps)
     marks = max(facts.get("marks", 0), len(recording.marks))
-    sampler_ns = (facts.get("sampler") or {}).get("cpu_ns", 0)
+    sampler_ns = _sampler_ns(facts.get("sampler") or {}, recording.samples, seen)
     laps_ns = facts.get("device_laps", 0) * facts.get("device_lap_ns", 0)
     spent = marks * facts.get("mark_ns", _MARK_NS) + laps_ns + sampler_ns
     wall = max(1, seen.last - seen.first)
@@ -237,6 +237,14 @@ def _probe_cost(recording: Recording, seen: Folded) -> ProbeCost:
         dropped_steps=seen.dropped_steps,
         faults=tuple(facts.get("faults", ())),
     )
+
+
+def _sampler_ns(facts: Mapping[str, Any], samples: Sequence[int], seen: Folded) -> float:
+    """CPU time of the sampler during the window: it also samples before, and while experiments run."""
+    within = sum(seen.first <= (sample >> LINE_BITS) * 1000 <= seen.last for sample in samples)
+    every = max(within, facts.get("samples", 0))
+    spent: float = facts.get("cpu_ns", 0)
+    return spent * within / every if every else spent
 
 
 def _facts(folder: Path, pid: int) -> Mapping[str, Any]:

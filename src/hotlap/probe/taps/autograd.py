@@ -81,6 +81,10 @@ def _without_a_step(session: Session, epilogue: Epilogue) -> None:
         session.fact(0, marks.CONTINUES)
         return
     done = session.control.backward_made()
+    if session.control.without_optimizer:
+        ask(session.step_ends)
+    if session.control.without_optimizer == 1:
+        session.describe_runtime()
     if session.feed is not None:
         session.feed.step_made()
     if done:

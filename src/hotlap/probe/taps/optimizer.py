@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from hotlap.probe import boundary, marks
 from hotlap.probe.epilogue import Epilogue
 from hotlap.probe.marks import Kind
-from hotlap.probe.portrait import optimizer_portrait, runtime_portrait
+from hotlap.probe.portrait import optimizer_portrait
 from hotlap.probe.session import Session, ask, now
 
 _ENTER, _LEAVE = marks.enter(Kind.STEP), marks.leave(Kind.STEP)
@@ -69,11 +69,6 @@ class OptimizerTap:
         self.made[number] = self.made.get(number, 0) + 1
         self.before, self.latest = self.latest, number
         return number
-
-    def describe_runtime(self) -> None:
-        self.session.facts["runtime"] = runtime = runtime_portrait()
-        if (runtime["world"] or 1) > 1:
-            self.session.fact(runtime["world"], marks.WORLD)
 
     def paces(self) -> bool:
         """Whether the step just made ends a step of training, as when marks are folded."""
@@ -148,7 +143,7 @@ def _after(session: Session, tap: OptimizerTap, epilogue: Epilogue) -> Callable[
             ask(listeners)
         done = control.step_made()
         if control.steps in _PORTRAIT_STEPS:
-            boundary.attempt(tap.describe_runtime)
+            session.describe_runtime()
         if (done or session.feed is not None) and tap.paces():
             _training_step_made(session, epilogue, done)
 
