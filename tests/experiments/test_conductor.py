@@ -20,10 +20,12 @@ from hotlap.facts.experiment import (
     ExperimentState,
     Round,
     StepBlock,
+    read_failure,
     read_round,
     write_block,
     write_failure,
 )
+from hotlap.probe import held
 from hotlap.stats.compare import Ratio
 
 PID = 7
@@ -208,6 +210,18 @@ def test_a_script_that_fails_before_the_first_round_is_told_so(tmp_path: Path) -
     found = conductor.results()
     assert found is not None and not found.tried
     assert found.ended == "the script failed with TypeError: no number"
+
+
+def test_a_script_that_loads_what_it_could_not_save_is_told_why(tmp_path: Path) -> None:
+    script = "open('best.pt')\n"
+    try:
+        exec(compile(script, "/home/me/train.py", "exec"), {"open": held._opening(open)})
+    except FileNotFoundError as error:
+        write_failure(tmp_path, PID, error)
+    assert read_failure(tmp_path) == (
+        "FileNotFoundError: best.pt is not there: the script's files are not written while experiments run "
+        "(/home/me/train.py:1)"
+    )
 
 
 def test_progress_names_what_is_tried(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ class Experiments:
 
 READY = "experiments.ready"  # behind a process's number: its window is measured, and it waits for rounds
 _FAILED = "experiments.failed"
+_OWN = str(Path(__file__).resolve().parents[1])
 _BLOCKS = "experiments.jsonl"
 HELD = "experiments.log"  # what the script prints from there on
 
@@ -161,9 +162,13 @@ def read_blocks(folder: Path, pid: int) -> tuple[StepBlock, ...]:
 
 def write_failure(folder: Path, pid: int, error: BaseException) -> None:
     """The script has ended with this error while experiments ran; its own output is held back then."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
+    frames = traceback.extract_tb(error.__traceback__)
+    last = [each for each in frames if not each.filename.startswith(_OWN)][-1:]
     place = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-    codec.write_text(folder / f"{pid}.{_FAILED}", f"{type(error).__name__}: {error}{place}")
+    words = str(error)
+    if isinstance(error, FileNotFoundError) and error.filename:  # as where it loads what it has saved
+        words = f"{error.filename} is not there: the script's files are not written while experiments run"
+    codec.write_text(folder / f"{pid}.{_FAILED}", f"{type(error).__name__}: {words}{place}")
 
 
 def read_failure(folder: Path) -> str:
