@@ -28,11 +28,11 @@ def exposed(cause, share, saved=0.0, severity=None):
     return Weighed(Finding(cause, severity or severity_of(share), share), saved, saved)
 
 
-def shown(cause, saved, least=None):
+def shown(cause, saved, least=None, changes=0):
     """A finding that an experiment has confirmed."""
     severity = severity_of(saved, Basis.EXPERIMENT)
     finding = Finding(cause, severity, saved, basis=Basis.EXPERIMENT)
-    return Weighed(finding, saved, saved if least is None else least)
+    return Weighed(finding, saved, saved if least is None else least, changes)
 
 
 class TestSubsume:
@@ -63,6 +63,24 @@ class TestRank:
     def test_of_equal_savings_the_more_certain_comes_first(self):
         vague, sure = shown(Cause.OPTIMIZER_UNFUSED, 0.2, 0.05), shown(Cause.PRECISION_UNUSED, 0.2, 0.18)
         assert rank([vague, sure], RULES) == [sure, vague]
+
+    def test_of_about_equal_savings_the_one_that_changes_the_numbers_less_comes_first(self):
+        gentle, other = (
+            shown(Cause.OPTIMIZER_UNFUSED, 0.21, changes=2),
+            shown(Cause.PRECISION_UNUSED, 0.22, changes=3),
+        )
+        assert rank([other, gentle], RULES) == [gentle, other]
+        less = shown(Cause.OPTIMIZER_UNFUSED, 0.15, changes=2)
+        assert rank([less, other], RULES) == [other, less]
+        note = shown(Cause.OPTIMIZER_UNFUSED, 0.095, changes=2)
+        warning = shown(Cause.PRECISION_UNUSED, 0.105, changes=3)
+        assert rank([note, warning], RULES) == [warning, note]
+
+    def test_what_a_larger_batch_only_spreads_comes_first_where_its_own_remedy_brings_half(self):
+        batch = shown(Cause.BATCH_TOO_SMALL, 0.42)
+        fused, less = shown(Cause.OPTIMIZER_UNFUSED, 0.29), shown(Cause.OPTIMIZER_UNFUSED, 0.15)
+        assert rank([batch, fused], RULES) == [fused, batch]
+        assert rank([batch, less], RULES) == [batch, less]
 
     def test_of_two_that_one_experiment_relieves_the_larger_comes_first(self):
         part = exposed(Cause.COLLATE_BOUND, 0.13, saved=0.28, severity=Severity.WARNING)
@@ -226,6 +244,16 @@ def test_free_input_bounds_what_waiting_for_data_costs(make):
     assert bounded.verdict == HEALTHY
     nothing = diagnose([timeline], make.host(), KNOBS, make.experiments(make.tried(FREE_INPUT, True, -0.05)))
     assert nothing.findings == ()
+
+
+def test_workers_that_take_cores_from_the_training_cost_more_than_the_wait(make):
+    """The step waits a tenth of its time, and with free input it takes a fifth of it."""
+    timeline, host = make.fed(40.0, 0.1), make.host()
+    found = diagnose([timeline], host, KNOBS, make.experiments(make.tried(FREE_INPUT, True, 4.0))).findings
+    alone = diagnose([timeline], host, KNOBS).findings
+    assert [each.severity for each in alone] == [Severity.NOTE] * len(alone)
+    assert (found[0].cause, found[0].severity) == (alone[0].cause, Severity.CRITICAL)
+    assert found[0].share == pytest.approx((1 - 1 / 4.98) * alone[0].share / 0.1)
 
 
 def test_a_loop_without_a_loader_waits_for_its_line(make):

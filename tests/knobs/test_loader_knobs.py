@@ -38,7 +38,7 @@ from hotlap.seams.patches import PatchStack
 
 IDS = (
     "num-workers", "prefetch-factor", "persistent-workers", "pin-memory", "non-blocking", "worker-threads",
-    "batch-size", "bucketing", "max-length",
+    "batch-size", "bucketing", "max-length", "trim-padding",
 )  # fmt: skip
 KNOBS = some_knobs(IDS)
 ROWS = [torch.arange(3 + index % 5) for index in range(20)]
@@ -75,6 +75,7 @@ def target(training: bool | None = True, **changes: Any) -> targets.Loader:
         ("bucketing", "rows", {}),
         ("bucketing", "tokens", {}),
         ("max-length", 5, {}),
+        ("trim-padding", True, {}),
     ],
 )
 def test_undo_leaves_the_arguments_as_they_were(knob: str, setting: Any, given: dict[str, Any]) -> None:
@@ -100,6 +101,7 @@ def test_undo_leaves_the_arguments_as_they_were(knob: str, setting: Any, given: 
         ("batch-size", 8, {"batch_sampler": bucketing.Buckets([0], 4, False)}, "batch sampler of its own"),
         ("bucketing", "rows", {"batch_size": None}, "makes its batches by itself"),
         ("max-length", 5, {"batch_size": None}, "makes its batches by itself"),
+        ("trim-padding", True, {"batch_size": None}, "makes its batches by itself"),
     ],
 )
 def test_what_it_cannot_do_is_said(knob: str, setting: Any, given: dict[str, Any], reason: str) -> None:
@@ -120,7 +122,9 @@ def test_items_without_lengths_or_all_of_one_length_are_not_sorted_or_cut() -> N
         KNOBS["bucketing"].apply(equal, "rows")
 
 
-@pytest.mark.parametrize(("knob", "setting"), [("batch-size", 8), ("bucketing", "rows"), ("max-length", 5)])
+@pytest.mark.parametrize(
+    ("knob", "setting"), [("batch-size", 8), ("bucketing", "rows"), ("max-length", 5), ("trim-padding", True)]
+)
 @pytest.mark.parametrize("training", [False, None])
 def test_loaders_that_do_not_feed_training_are_none_of_its_business(
     knob: str, setting: Any, training: bool | None
@@ -354,6 +358,7 @@ def timeline(step_ms: float = 40.0, data: float = 0.6, **loader: Any) -> Timelin
         ("batch-size", HOST, {"dataset": DatasetFacts("Rows", 150)}, (128,)),
         ("bucketing", HOST, {}, ("tokens", "rows")),
         ("max-length", HOST, {}, ()),
+        ("trim-padding", HOST, {}, ()),
     ],
 )  # fmt: skip
 def test_settings_fit_the_host_and_the_job(
@@ -369,6 +374,22 @@ def test_settings_fit_the_host_and_the_job(
         assert (ceiling > 0.0) is bool(settings), (
             "what can help has something to save, and the other way round"
         )
+
+
+def test_padding_is_trimmed_where_rows_of_unlike_content_are_all_padded_to_one_length() -> None:
+    seen = timeline()
+    count = len(seen.steps)
+    real = [20 + index % 7 for index in range(count)]
+
+    def found(padded: list[int]) -> tuple[Any, ...]:
+        steps = replace(seen.steps, tokens=real, padded=padded)
+        knob, job = KNOBS["trim-padding"], replace(seen, steps=steps)
+        assert (knob.ceiling(job, HOST) > 0.0) is bool(knob.settings(HOST, job))
+        return knob.settings(HOST, job)
+
+    assert found([40 - each for each in real]) == (True,)
+    assert found([each // 2 for each in real]) == ()
+    assert found([-1] * count) == ()
 
 
 def test_a_loader_takes_what_the_knobs_leave_in_its_arguments() -> None:

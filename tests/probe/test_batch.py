@@ -186,3 +186,40 @@ def test_tokens_of_batches_in_quick_succession_are_counted_in_every_eighth(count
 
 def test_a_batch_says_which_loader_it_is_from_before_all_else():
     assert written(BatchReader(3), ROWS)[0] == (marks.LOADER_ID, 3)
+
+
+def filled(*lengths, size=12, value=0):
+    """Rows of tokens of these lengths, filled up to a fixed size."""
+    rows = torch.full((len(lengths), size), value, dtype=torch.long)
+    for row, length in enumerate(lengths):
+        rows[row, :length] = torch.arange(5, 5 + length)
+    return rows
+
+
+def tokens_of(*batches):
+    reader = BatchReader(0)
+    marked = [dict(written(reader, batch)) for batch in batches]
+    return [(each.get(marks.TOKENS), each.get(marks.PADDED)) for each in marked]
+
+
+@pytest.mark.parametrize("value", [0, 3])
+@pytest.mark.parametrize(
+    "wrap", [lambda rows: (rows, torch.arange(len(rows))), lambda rows: {"text": rows}, tuple]
+)
+def test_rows_that_end_in_runs_of_one_value_are_padded(value, wrap):
+    rows = filled(3, 9, 5, value=value), filled(2, 4, 12, value=value), filled(7, 7, 8, value=value)
+    batches = [wrap((each,)) if wrap is tuple else wrap(each) for each in rows]
+    assert tokens_of(*batches) == [(None, None), (None, None), (22, 14)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        torch.eye(12, dtype=torch.long)[[3, 8, 5]],
+        torch.arange(36).reshape(3, 12),
+        filled(8, 8, 8),
+        torch.tensor([[1, 0, 2, 0, 0, 0], [0, 2, 0, 1, 0, 0], [4, 0, 0, 0, 0, 0]]),
+    ],
+)
+def test_rows_that_hold_the_value_elsewhere_or_end_alike_are_not(rows):
+    assert tokens_of(*[(rows, torch.arange(3))] * 9) == [(None, None)] * 9

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hotlap.diagnose import rules
 from hotlap.diagnose.severity import LOUDNESS, Weighed, tried_for, weighed
 from hotlap.discover import units
-from hotlap.facts.diagnosis import Cause, Diagnosis, Finding, Fix, Severity
+from hotlap.facts.diagnosis import Basis, Cause, Diagnosis, Finding, Fix, Severity
 from hotlap.facts.experiment import Experiments
 from hotlap.facts.host import Host
 from hotlap.facts.summary import by_pace
@@ -20,7 +20,9 @@ GROUP = "hotlap.rules"  # entry points of rules that live outside hotlap
 
 EXPLAINS = 0.4  # of the wider cause's share: that is all of the wait, a narrower one may be a part of it
 AS_MUCH = 0.8  # of the larger saving: measured savings this close are equals
-HALF = 0.5  # of exposed time, which is a bound: what was measured to save this much of it explains it
+HALF = (
+    0.5  # of exposed time, which is a bound, or of what it explains: what saves this much of it comes first
+)
 
 Rules = Mapping[Cause, Rule]
 
@@ -82,10 +84,13 @@ def subsume(findings: Sequence[Weighed], known: Rules) -> list[Weighed]:
 
 def rank(findings: Sequence[Weighed], known: Rules) -> list[Weighed]:
     """By severity and measured saving, ties by its lower end and then by exposed time, where one experiment answers for
-    both; where two explain the same time, as their rules say."""
+    both; where two explain the same time, as their rules say. Of two changes that save about as much, the one that
+    changes the numbers less comes first."""
     left, ranked = list(findings), []
     while left:
         first = max(left, key=_order)
+        equals = [each for each in left if _as_good(each, first)]
+        first = max(equals, key=lambda each: (-each.changes, *_order(each)), default=first)
         passed = [first]  # rules of others may outrank each other in a circle
         while before := [each for each in left if each not in passed and _precedes(each, first, known)]:
             first = max(before, key=_order)
@@ -99,12 +104,23 @@ def _order(each: Weighed) -> tuple[int, float, float, float]:
     return LOUDNESS[each.finding.severity], each.weight, each.least, each.finding.share
 
 
+def _as_good(one: Weighed, other: Weighed) -> bool:
+    """Whether both were shown by experiments alone, which save about as much."""
+    shown = all(each.finding.basis is Basis.EXPERIMENT for each in (one, other))
+    loud = one.finding.severity is not Severity.NOTE or other.finding.severity is Severity.NOTE
+    return shown and loud and one.saved >= AS_MUCH * other.saved
+
+
 def _precedes(one: Weighed, other: Weighed, known: Rules) -> bool:
-    """Whether `one` outranks the other and brings about as much. A note never comes before what is louder."""
-    if other.finding.cause not in known[one.finding.cause].outranks:
+    """Whether `one` outranks the other and brings about as much, or explains it and brings half as much. A note never
+    comes before what is louder."""
+    rule, cause = known[one.finding.cause], other.finding.cause
+    if cause not in rule.outranks | rule.explains:
         return False
     if one.finding.severity is Severity.NOTE and other.finding.severity is not Severity.NOTE:
         return False
+    if cause in rule.explains and one.saved:
+        return one.saved >= HALF * other.weight
     enough = max(AS_MUCH * other.saved, (HALF if one.saved else AS_MUCH) * other.weight)
     return one.weight >= enough
 

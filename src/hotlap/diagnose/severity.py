@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from hotlap.facts.diagnosis import Basis, Cause, Finding, Fix, Severity
 from hotlap.facts.experiment import Experiment, Experiments, ExperimentState
-from hotlap.facts.timeline import SourceLine
-from hotlap.ports.knob import Knob
+from hotlap.facts.timeline import SourceLine, Stage
+from hotlap.ports.knob import Knob, Numerics
 from hotlap.ports.rule import Rule, Sight
 
 Evidence = Mapping[str, float | str | None]
@@ -61,17 +61,20 @@ def finding(
 
 
 OF_INPUT = frozenset({Cause.INPUT_STARVED, Cause.ITEM_CPU_BOUND, Cause.ITEM_IO_BOUND, Cause.COLLATE_BOUND})
-"""Exposed time that free input would save: no change of the input saves more."""
+"""Exposed time that free input would save: no change of the input saves more, and waiting may cost less than the input
+does, as workers take cores from the training."""
 HYPOTHESES_OF_INPUT = frozenset({Cause.WORKERS_TOO_FEW, Cause.PREFETCH_SHALLOW, Cause.REPEATED_WORK})
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """A finding with what the best experiment on its cause saved, and the lower end of that saving."""
+    """A finding with what the best experiment on its cause saved, the lower end of that saving, and how far that
+    experiment changes the numbers (0: not at all)."""
 
     finding: Finding
     saved: float = 0.0
     least: float = 0.0
+    changes: int = 0
 
     @property
     def weight(self) -> float:
@@ -100,14 +103,14 @@ def weighed(found: Finding, rule: Rule, tried: Sequence[Experiment], sight: Sigh
         severity = severity_of(saved, Basis.EXPERIMENT)
         found = replace(found, share=saved, severity=severity, basis=Basis.EXPERIMENT)
     else:
-        found = _bounded(found, sight.experiments)
+        found = _bounded(_raised(found, sight), sight.experiments)
         if best is not None:
             severity = louder(found.severity, severity_of(saved, Basis.EXPERIMENT))
             found = replace(found, severity=severity)
         elif found.cause in OF_INPUT and found.share < NOTE_FROM:
             return None
     found = replace(found, fixes=fixes_of(tried))
-    return Weighed(found, saved, min(saved, _least(best))) if best else Weighed(found)
+    return Weighed(found, saved, min(saved, _least(best)), _changes(best)) if best else Weighed(found)
 
 
 def fixes_of(tried: Iterable[Experiment]) -> tuple[Fix, ...]:
@@ -140,6 +143,23 @@ def _bounded(found: Finding, experiments: Experiments) -> Finding:
     if most >= found.share:
         return found
     return replace(found, share=most, severity=quieter(found.severity, severity_of(most)))
+
+
+def _raised(found: Finding, sight: Sight) -> Finding:
+    """Its part of the wait for data is also its part of what free input was sure to save."""
+    free, data = sight.experiments.free_input, sight.summary.share(Stage.DATA)
+    if found.cause not in OF_INPUT or free is None or free.state is not ExperimentState.FASTER or data <= 0:
+        return found
+    share = _least(free) * min(1.0, found.share / data)
+    if share <= found.share:
+        return found
+    held_down = found.severity is not severity_of(found.share)
+    return replace(found, share=share, severity=found.severity if held_down else severity_of(share))
+
+
+def _changes(experiment: Experiment) -> int:
+    known = [each.value for each in Numerics]
+    return known.index(experiment.numerics) if experiment.numerics in known else len(known)
 
 
 def _least(experiment: Experiment) -> float:

@@ -124,7 +124,7 @@ _PLAIN = 10 * LEAST_GAIN  # the lower end of an interval: no disturbance makes u
 MOST_TURNS = 8  # more tell hardly more: what scatters as much is undecided
 _LARGE, _MOST_OF_LARGE = 0.1, 24  # a gain that would be the verdict: as many turns as the time allows
 # They may end the script (a model may be made for one batch size) or take long to build: tried after all others.
-_LAST = ("bucketing", "batch-size", "compile")
+_LAST = ("trim-padding", "bucketing", "batch-size", "compile")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class LoaderKnob(Knob):
     numerics = Numerics.BITWISE
     values = Flag()
     excludes = frozenset({"num-workers", "prefetch-factor"})  # it chooses them
-    follows = frozenset({"cache-dataset", "batched-fetch", "bucketing", "max-length"})
+    follows = frozenset({"cache-dataset", "batched-fetch", "bucketing", "max-length", "trim-padding"})
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[bool, ...]:
         found = training_loader(timeline)

@@ -39,12 +39,14 @@ class Rule(ABC):
     `hypothesis` that time alone is no finding: an experiment with a knob that relieves the cause must win first.
 
     `refines` is the wider cause that this one explains: it is not reported beside it. `outranks` are the
-    causes that come after this one where acting on either would bring about as much.
+    causes that come after this one where acting on either would bring about as much. `explains` are those
+    whose remedy wins because it spreads the cost that this one removes, as a larger batch does.
     """
 
     cause: ClassVar[Cause]
     refines: ClassVar[Cause | None] = None
     outranks: ClassVar[frozenset[Cause]] = frozenset()
+    explains: ClassVar[frozenset[Cause]] = frozenset()
     hypothesis: ClassVar[bool] = False
 
     @abstractmethod

@@ -151,7 +151,8 @@ def children(batch: Any) -> Iterator[tuple[Step, Any]]:
 # The place is found in the first batches of a loader and then followed, so that all of them are counted
 # alike. Names tell it: `lengths`, `attention_mask`, `audio_len`. In a tuple without names, as speech toolkits
 # make them, a row of integers behind a tensor holds lengths where its largest is the padded length, in
-# several batches of several lengths: no row of labels does that.
+# several batches of several lengths: no row of labels does that. Where neither is given, rows of integers end in
+# runs of one value that stands nearly nowhere else.
 
 
 _LENGTH_KEYS = (
@@ -175,7 +176,12 @@ _MASK_KEYS = (
 _PADDING_IS_TRUE = ("padding_mask", "pad_mask", "src_key_padding_mask", "key_padding_mask")
 _DEPTH = 2  # `({"input_ids": ..., "attention_mask": ...}, labels)`
 _LOOKS = 8  # batches that are searched before a loader counts as one without tokens
-_AGREEING = 3  # batches in which a row of integers without a name must fit as lengths do
+_AGREEING = (
+    3  # batches in which a row of integers without a name must fit as lengths do, or rows be filled up
+)
+_LEAST_POSITIONS = 4  # of rows that are filled up
+_FILLED_ROWS = 0.5
+_ELSEWHERE = 0.01  # of what is before the runs: the value that fills up means nothing else
 
 Tensors = Sequence[tuple[Way, torch.Tensor]]
 
@@ -195,6 +201,14 @@ class Mask:
         false = mask.numel() - true
         return (false, true) if self.marks_padding else (true, false)
 
+    def needed(self, batch: Any) -> tuple[int, int] | None:
+        """(positions of a row up to the last that holds data in any, positions of a row)."""
+        mask = follow(batch, self.way)
+        if mask is None or mask.dim() != 2:
+            return None
+        holds = mask.eq(0) if self.marks_padding else mask.ne(0)
+        return int(_before_end(holds).max()), mask.shape[1]
+
 
 @dataclass(frozen=True)
 class Lengths:
@@ -213,14 +227,44 @@ class Lengths:
         size = longest if longest in sizes or not sizes else sizes[0]
         return real, size * lengths.numel() - real
 
+    def needed(self, batch: Any) -> tuple[int, int] | None:
+        """As of a mask."""
+        counted, lengths = self.count(batch), follow(batch, self.way)
+        if counted is None or lengths is None or self.padded is None:
+            return None
+        return int(lengths.max()), sum(counted) // lengths.numel()
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Where rows of integers are, and the value that fills them up at their end."""
+
+    way: Way
+    value: int
+
+    def count(self, batch: Any) -> tuple[int, int] | None:
+        rows = follow(batch, self.way)
+        if rows is None or not _is_table(rows):
+            return None
+        real = int(_before_end(rows.ne(self.value)).sum())
+        return real, rows.numel() - real
+
+    def needed(self, batch: Any) -> tuple[int, int] | None:
+        """As of a mask."""
+        rows = follow(batch, self.way)
+        if rows is None or not _is_table(rows):
+            return None
+        return int(_before_end(rows.ne(self.value)).max()), rows.shape[1]
+
 
 class TokenCounter:
     """Of the batches of one loader."""
 
     def __init__(self) -> None:
-        self._place: Mask | Lengths | None = None
+        self._place: Mask | Lengths | Filling | None = None
         self._looks = 0
         self._suspects: dict[Way, tuple[Way, list[int]]] = {}
+        self._filled: dict[Filling, int] = {}
 
     @property
     def hopeless(self) -> bool:
@@ -229,11 +273,31 @@ class TokenCounter:
 
     def count(self, batch: Any) -> tuple[int, int] | None:
         """(real tokens, places that only pad); None where this batch does not show them."""
+        place = self._place_in(batch)
+        return place.count(batch) if place is not None else None
+
+    def needed(self, batch: Any) -> tuple[int, int] | None:
+        """(positions of a row up to the last that holds data in any, positions of a row); None likewise."""
+        place = self._place_in(batch)
+        return place.needed(batch) if place is not None else None
+
+    def _place_in(self, batch: Any) -> Mask | Lengths | Filling | None:
         if self._place is None and self._looks < _LOOKS:
             self._looks += 1
-            found = list(tensors(batch, _DEPTH))
-            self._place = _named(found) or self._nameless(found)
-        return self._place.count(batch) if self._place is not None else None
+            found = [((), batch)] if isinstance(batch, torch.Tensor) else list(tensors(batch, _DEPTH))
+            self._place = _named(found) or self._nameless(found) or self._filled_up(found)
+        return self._place
+
+    def _filled_up(self, found: Tensors) -> Filling | None:
+        """Rows that were filled up in enough batches, the longest first."""
+        for way, rows in found:
+            value = _filled_with(rows)
+            if value is not None:
+                each = Filling(way, value)
+                self._filled[each] = self._filled.get(each, 0) + 1
+        known = {way: rows.shape[1] for way, rows in found if _is_table(rows)}
+        often = [each for each, times in self._filled.items() if times >= _AGREEING and each.way in known]
+        return max(often, key=lambda each: known[each.way], default=None)
 
     def _nameless(self, found: Tensors) -> Lengths | None:
         """Rows that have fitted in every batch so far, once these were enough and not all of one length."""
@@ -291,5 +355,29 @@ def _is_row(value: torch.Tensor) -> bool:
     return value.dim() == 1 and value.numel() > 0 and value.dtype in kinds
 
 
+def _is_table(value: torch.Tensor) -> bool:
+    kinds = (torch.int16, torch.int32, torch.int64)
+    return value.dim() == 2 and value.numel() > 0 and value.dtype in kinds
+
+
+def _filled_with(rows: torch.Tensor) -> int | None:
+    """The value in whose runs, of unlike length, most rows end; None where it is elsewhere too, or there is none."""
+    if not _is_table(rows) or len(rows) < 2 or rows.shape[1] < _LEAST_POSITIONS:
+        return None
+    value = int(rows[:, -1].mode().values)
+    ends = _before_end(rows.ne(value))
+    real = int(ends.sum())
+    elsewhere = int(rows.eq(value).sum()) - (rows.numel() - real)
+    filled = int(ends.lt(rows.shape[1]).sum())
+    unlike = int(ends.min()) != int(ends.max())
+    few = elsewhere <= _ELSEWHERE * real
+    return value if unlike and few and filled >= _FILLED_ROWS * len(rows) else None
+
+
+def _before_end(holds: torch.Tensor) -> torch.Tensor:
+    """Of each row, the positions up to its last that holds data."""
+    return (holds * torch.arange(1, holds.shape[1] + 1)).amax(1)
+
+
 def _name(way: Way) -> str:
-    return str(way[-1][1])
+    return str(way[-1][1]) if way else ""

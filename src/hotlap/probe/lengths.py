@@ -1,8 +1,8 @@
-"""How long a sequence item is, and the same item cut short."""
+"""How long a sequence item is, and the same item, or batch, cut short."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -19,7 +19,33 @@ def length_of(item: Any) -> int | None:
 def cut(item: Any, most: int) -> Any:
     """The item with its sequences not longer than `most`; parts of another length than the item's stay."""
     size = length_of(item)
-    return item if size is None or size <= most else _cut(item, size, most)
+    if size is None or size <= most:
+        return item
+
+    def shortened(part: Any) -> Any:
+        own = _own_length(part)
+        return None if own is None else part[:most] if own == size else part
+
+    return rebuilt(item, shortened)
+
+
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same containers with what `change` makes of their parts, and what is None to it as it is."""
+    changed = change(value)
+    if changed is not None:
+        return changed
+    if isinstance(value, Mapping):
+        parts = {key: rebuilt(part, change) for key, part in value.items()}
+        return parts if type(value) is dict else type(value)(parts)  # type: ignore[call-arg]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(rebuilt(part, change) for part in value))
+    if isinstance(value, list | tuple):
+        return type(value)(rebuilt(part, change) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{each.name: rebuilt(getattr(value, each.name), change) for each in fields(value)}
+        )
+    return value
 
 
 def _own_length(value: Any) -> int | None:
@@ -40,20 +66,3 @@ def _parts(item: Any) -> Iterator[Any]:
         yield from item
     elif is_dataclass(item) and not isinstance(item, type):
         yield from (getattr(item, each.name) for each in fields(item))
-
-
-def _cut(value: Any, size: int, most: int) -> Any:
-    own = _own_length(value)
-    if own is not None:
-        return value[:most] if own == size else value
-    if isinstance(value, Mapping):
-        parts = {key: _cut(part, size, most) for key, part in value.items()}
-        return parts if type(value) is dict else type(value)(parts)  # type: ignore[call-arg]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_cut(part, size, most) for part in value))
-    if isinstance(value, list | tuple):
-        return type(value)(_cut(part, size, most) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        changed = {each.name: _cut(getattr(value, each.name), size, most) for each in fields(value)}
-        return replace(value, **changed)
-    return value

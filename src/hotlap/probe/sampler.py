@@ -31,6 +31,7 @@ _FIRST_INTERVAL_S, _FIRST_SAMPLES = 0.02, 64
 _LATER_INTERVAL_S = 0.05
 _HELD_UP = 0.05  # of the time that the training thread may wait for this one to get a core
 _RECONSIDER = 16  # looks
+_SCARCE_NS = 1_000_000  # without a core, for each look: then it is asked at every one
 _FLUSH_EVERY_S = 0.25
 # Then after twice as long each time: a killed run is described, a long one pays next to nothing.
 _FIRST_FACTS_S = 1.0
@@ -47,7 +48,7 @@ _PROMPT_S = 2e-6  # the interpreter waits longer than that in any case, by the t
 _SET_TIMER_SLACK = 29  # of linux/prctl.h
 _LEAST_SLACK_NS, _SLACK_NS = 1, 10_000
 # Of the processor's time for one look, in as many looks in a row: the wait for the lock takes a core, as none is free.
-_POLLED_NS, _POLLED_LOOKS = 500_000, 3
+_POLLED_NS, _POLLED_LOOKS = 1_500_000, 3
 _COMPUTES = 0.02  # of the time: a thread that uses less only waits, as a progress bar's monitor does
 _RECONSIDER_THREADS = 4  # looks
 _MOST_THREADS = 16  # whose time is asked for
@@ -258,7 +259,8 @@ class _Pace:
         self.interval = _FIRST_INTERVAL_S
         self._queue = RunQueue()
         self._waited = self._before_wait = self._queue.waited_ns() or 0
-        self._looks = 0
+        self._looks = self._looks_before = 0
+        self._scarce = False
 
     def looked(self, samples: int) -> None:
         self._looks += 1
@@ -271,10 +273,15 @@ class _Pace:
             self.interval = min(_LATER_INTERVAL_S, max(_FIRST_INTERVAL_S, each_s / _HELD_UP))
 
     def waits(self) -> None:
-        self._before_wait = self._queue.waited_ns() or 0
+        """Asking lets go of the interpreter's lock, which takes time to get back: where cores are free, it is rare."""
+        looks = self._looks - self._looks_before
+        if self._scarce or looks >= _RECONSIDER:
+            waited = self._queue.waited_ns() or 0
+            self._scarce = waited - self._before_wait > _SCARCE_NS * looks
+            self._before_wait, self._looks_before = waited, self._looks
 
     def without_core_ns(self) -> int:
-        """For how long, since it waits, it was ready for a look and had no core."""
+        """For how long it was ready for a look and had no core, since that was last asked."""
         return (self._queue.waited_ns() or 0) - self._before_wait
 
     def close(self) -> None:

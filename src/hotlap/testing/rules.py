@@ -42,7 +42,9 @@ def check_card(rule: Rule) -> None:
     )
     assert text.splitlines()[0].endswith("."), f"the card of {rule.cause} does not begin with a sentence"
     assert evidence_keys(text), f"the card of {rule.cause} documents no evidence"
-    assert rule.cause not in (rule.refines, *rule.outranks), f"{rule.cause} is ranked against itself"
+    assert rule.cause not in (rule.refines, *rule.outranks, *rule.explains), (
+        f"{rule.cause} is ranked against itself"
+    )
 
 
 def check_finding(rule: Rule, found: Finding) -> None:
@@ -85,9 +87,9 @@ def check_blind(rule: Rule, fires: Sight, costs_time: bool) -> None:
 
 
 def check_order(rules: Iterable[Rule]) -> None:
-    """Which cause outranks which, and which refines which, goes round in no circle."""
+    """Which cause outranks or explains which, and which refines which, goes round in no circle."""
     known = list(rules)
-    after: dict[Cause, set[Cause]] = {rule.cause: set(rule.outranks) for rule in known}
+    after: dict[Cause, set[Cause]] = {rule.cause: set(rule.outranks | rule.explains) for rule in known}
     for rule in known:
         _follow(rule.cause, after, (rule.cause,))
     _no_circle({rule.cause: rule.refines for rule in known})

@@ -37,7 +37,7 @@ FREE = 0.25
 
 class BatchTooSmall(Rule):
     cause = Cause.BATCH_TOO_SMALL
-    outranks = frozenset({Cause.LAUNCH_BOUND, Cause.UNCOMPILED, Cause.OPTIMIZER_UNFUSED})
+    outranks = frozenset({Cause.LAUNCH_BOUND, Cause.UNCOMPILED})
     hypothesis = True
 
     def examine(self, sight: Sight) -> Finding | None:

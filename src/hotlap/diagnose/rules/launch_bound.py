@@ -33,7 +33,7 @@ NOTICED = 0.3  # of a call: below this, removing all of it would not be felt bes
 class LaunchBound(Rule):
     cause = Cause.LAUNCH_BOUND
     refines = Cause.UNCOMPILED
-    outranks = frozenset({Cause.UNCOMPILED, Cause.OPTIMIZER_UNFUSED})
+    outranks = frozenset({Cause.UNCOMPILED})
     hypothesis = True
 
     def examine(self, sight: Sight) -> Finding | None:

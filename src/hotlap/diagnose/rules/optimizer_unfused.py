@@ -28,6 +28,7 @@ FUSABLE = frozenset({"Adam", "AdamW", "Adagrad", "SGD"})
 
 class OptimizerUnfused(Rule):
     cause = Cause.OPTIMIZER_UNFUSED
+    explains = frozenset({Cause.BATCH_TOO_SMALL})
     hypothesis = True
 
     def examine(self, sight: Sight) -> Finding | None:

@@ -4,9 +4,9 @@ What it is
     Sequences of unlike lengths are filled up to the longest of the batch, or to a fixed length. The model
     computes the padding like everything else, and the loss throws it away.
 How it is recognised
-    Hypothesis: lengths or a mask were visible, and the padded positions are at least 2 % of the step, where
-    forward and backward cost the same for each position. It becomes a finding when an experiment with length
-    buckets, or with trimmed padding, wins.
+    Hypothesis: lengths or a mask were visible, or rows of integers end in runs of one value that is hardly anywhere
+    else, and the padded positions are at least 2 % of the step, where forward and backward cost the same for each
+    position. It becomes a finding when an experiment with length buckets, or with trimmed padding, wins.
 What to do
     Batch sequences of like length (buckets), or a fixed number of tokens instead of a fixed number of
     sequences. Do not pad to a fixed maximum.
