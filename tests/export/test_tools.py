@@ -18,6 +18,8 @@ from hotlap.export.parcel import parcel_of
 from hotlap.export.sending import Target, exporter_of, names, read_targets, send
 from hotlap.export.tools.prometheus import exposition
 
+pytestmark = pytest.mark.runs
+
 PAGE = "<!doctype html><title>report</title>"
 
 

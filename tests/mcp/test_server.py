@@ -17,6 +17,8 @@ import pytest
 from hotlap.mcp import tools
 from hotlap.mcp.server import VERSIONS, Server
 
+pytestmark = pytest.mark.runs
+
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
 TRAIN = """
