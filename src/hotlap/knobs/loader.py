@@ -28,7 +28,7 @@ from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
-from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.ports.knob import WORKERS_RELIEVE, CannotActError, Knob, Numerics
 from hotlap.ports.target import Loader, Seam, Undo, together
 from hotlap.ports.values import Flag
 
@@ -37,17 +37,7 @@ PROVED = 4  # items of the batch that is fetched twice
 
 class LoaderKnob(Knob):
     id = "loader"
-    relieves = frozenset(
-        {
-            Cause.INPUT_STARVED,
-            Cause.ITEM_CPU_BOUND,
-            Cause.ITEM_IO_BOUND,
-            Cause.COLLATE_BOUND,
-            Cause.WORKERS_TOO_FEW,
-            Cause.WORKERS_TOO_MANY,
-            Cause.PREFETCH_SHALLOW,
-        }
-    )
+    relieves = WORKERS_RELIEVE | {Cause.PREFETCH_SHALLOW}
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Flag()
