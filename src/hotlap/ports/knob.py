@@ -107,6 +107,13 @@ class Knob(ABC):
 _WITHOUT_TRAINER = ("plain", "accelerate", "fabric")  # the script's own loop decides
 
 
+class DataKnob(Knob):
+    """A knob that could save all the time that steps wait for data, where there is anything to try."""
+
+    def ceiling(self, timeline: Timeline, host: Host) -> float:
+        return summarise(timeline).share(Stage.DATA) if self.settings(host, timeline) else 0.0
+
+
 class TrainerKnob(Knob):
     """The integrations know the option; see `Trainer.takes`. `stage` is what it makes rarer or cheaper."""
 
