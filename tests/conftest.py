@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -68,13 +69,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     global _only_facts, _all_facts
     _only_facts = _all_facts = session.config.getoption("markexpr") == "facts"
+    if _all_facts:
+        _watch_facts_only()
     try:
         return (yield)
     finally:
         _only_facts = False
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         excluded = any(item.get_closest_marker(name) for name in ("alone", "runs"))
@@ -93,7 +96,10 @@ def _refuse_what_takes_long(event: str, arguments: tuple[Any, ...]) -> None:
         )
 
 
-sys.addaudithook(_refuse_what_takes_long)
+@functools.cache
+def _watch_facts_only() -> None:
+    """Once, and only where it is of use: each event costs the tests that measure something."""
+    sys.addaudithook(_refuse_what_takes_long)
 
 
 STOLEN = 0.1
@@ -119,6 +125,8 @@ def _stolen_since(before: tuple[int, int]) -> float:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     global _only_facts
     _only_facts = item.get_closest_marker("facts") is not None
+    if _only_facts:
+        _watch_facts_only()
     try:
         return _run_and_again(item, nextitem)
     finally:
