@@ -1,5 +1,5 @@
-# Two commands matter: `make demo` shows what hotlap does, `make test` runs every check. Both work in .venv, which they
-# make, and install again only when pyproject.toml or constraints.txt has changed. Another interpreter:
+# `make demo` shows what hotlap does, `make test` runs every check, `make check` those of a minute. All work in .venv,
+# which they make, and install again only when pyproject.toml or constraints.txt has changed. Another interpreter:
 # make test PYTHON=python3.12
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check
 # The releases that every check was last seen to pass with; `make newest` moves on. Users are bound by pyproject.toml.
 KNOWN := constraints.txt
 
-.PHONY: demo test lint types chromium clock newest clean
+.PHONY: demo test check lint types chromium clock newest clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -20,6 +20,10 @@ test: lint types chromium clock
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" || \
 	    $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "not alone"
 	$(BIN)/python -m pytest -m alone
+
+# While you work: no test that starts a process, computes with torch or measures (tests/conftest.py picks them).
+check: lint types
+	$(BIN)/python -m pytest -m facts
 
 lint: .venv/.for-test
 	$(BIN)/ruff check

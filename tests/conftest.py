@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import subprocess
 import sys
+import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,13 +26,80 @@ from _pytest.runner import runtestprotocol
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+_TESTS = Path(__file__).resolve().parent
+
+
+def _packages_of_facts() -> frozenset[str]:
+    """What by contract imports neither torch nor numpy: facts, and what is computed from them."""
+    settings = tomllib.loads((_TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (contract,) = (each for each in contracts if each.get("forbidden_modules") == ["torch", "numpy"])
+    return frozenset(name.split(".")[1] for name in contract["source_modules"])
+
+
+FACTS = _packages_of_facts()
+RUNS = "pytestmark = pytest.mark.runs"
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"}
+_only_facts = False  # while a test that only reads facts runs, or all of them are imported
+_all_facts = False  # in this session, with `-m facts`
+
+
+def _mirrors_facts(path: Path) -> bool:
+    """Tests mirror the packages: `tests/judge/...` is about `hotlap.judge`, `tests/test_units.py` about `units`."""
+    top, *_ = path.relative_to(_TESTS).parts
+    return top.removeprefix("test_").removesuffix(".py") in FACTS
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """For `-m alone` only files that name the mark are imported: importing all frameworks takes a while."""
-    if config.getoption("markexpr") != "alone":
+    """Only files that can have tests of the mark are imported: importing all frameworks takes a while."""
+    wanted = config.getoption("markexpr")
+    if wanted not in ("alone", "facts") or not collection_path.is_relative_to(_TESTS):
         return None
+    if collection_path == _TESTS:
+        return None
+    if wanted == "facts":
+        read = collection_path.suffix == ".py" and RUNS in collection_path.read_text(encoding="utf-8")
+        return True if read or not _mirrors_facts(collection_path) else None
     tests = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
     named = any(each.suffix == ".py" and "mark.alone" in each.read_text(encoding="utf-8") for each in tests)
     return None if named else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    global _only_facts, _all_facts
+    _only_facts = _all_facts = session.config.getoption("markexpr") == "facts"
+    if _all_facts:
+        _watch_facts_only()
+    try:
+        return (yield)
+    finally:
+        _only_facts = False
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        excluded = any(item.get_closest_marker(name) for name in ("alone", "runs"))
+        if not excluded and _mirrors_facts(item.path):
+            item.add_marker("facts")
+
+
+def _refuse_what_takes_long(event: str, arguments: tuple[Any, ...]) -> None:
+    """Keeps `-m facts` quick: what does not only read facts must say so."""
+    if not _only_facts or (threading.current_thread() is not threading.main_thread() and not _all_facts):
+        return  # a thread that an earlier test has left may do what it likes
+    if event in _STARTS or (event == "import" and arguments[0] == "torch"):
+        raise AssertionError(
+            f"{event} {arguments[0]}: a test here only reads facts. Mark it `pytest.mark.runs`, or its file "
+            f"`{RUNS}`, where it starts a process or computes with torch"
+        )
+
+
+@functools.cache
+def _watch_facts_only() -> None:
+    """Once, and only where it is of use: each event costs the tests that measure something."""
+    sys.addaudithook(_refuse_what_takes_long)
 
 
 STOLEN = 0.1
@@ -53,6 +123,17 @@ def _stolen_since(before: tuple[int, int]) -> float:
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    global _only_facts
+    _only_facts = item.get_closest_marker("facts") is not None
+    if _only_facts:
+        _watch_facts_only()
+    try:
+        return _run_and_again(item, nextitem)
+    finally:
+        _only_facts = False
+
+
+def _run_and_again(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     before = _ticks()
     reports = runtestprotocol(item, nextitem=nextitem, log=False)

@@ -15,6 +15,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
@@ -32,13 +33,11 @@ OPTIONS_MAX = (
 RATIO = (1.0, 1.5)
 UNITS = ("knobs", "diagnose.rules", "rewrites", "data.formats", "report.renderers", "integrations")
 SMALL = 60  # lines, below which a file that one other imports belongs into that one
-BESIDE_MAX, SMALL_MAX, TWICE_MAX, TYPED_MAX = 260, 10, 5, 0  # what is over one of these may not grow
-BESIDE_NOW, SMALL_NOW, TWICE_NOW, TYPED_NOW = (
-    287,
-    8,
-    2,
-    0,
-)  # lower these as the figures fall, never raise them
+REPEATED = 6  # equal lines of code, from which on two files repeat each other
+LEAST_DIFFERENT = 4  # of those lines: else it is a list of equal entries
+BESIDE_MAX, SMALL_MAX, TWICE_MAX, TYPED_MAX, PAIRS_MAX = 260, 10, 5, 0, 10  # what is over one may not grow
+# Lower these as the figures fall, never raise them.
+BESIDE_NOW, SMALL_NOW, TWICE_NOW, TYPED_NOW, PAIRS_NOW = 270, 2, 2, 0, 10
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -52,6 +51,7 @@ class Module:
     lines: int
     tree: ast.Module
     is_package: bool
+    code: tuple[str, ...] = ()  # its lines without imports, comments, blank lines and lone brackets
 
     @property
     def only_docstring(self) -> bool:
@@ -97,7 +97,8 @@ def survey(root: Path) -> tuple[list[str], list[str]]:
         functions = [function for module in package for function in functions_of(module)]
         report += _describe(name, package, functions, test_lines(root, name), looped)
         breaches += _too_long(package, functions) + _unannotated(functions)
-    for figure in house(packages[PACKAGES[0]]):
+    repeated = HouseFigure("pairs that repeat", pairs_that_repeat(modules), PAIRS_MAX, PAIRS_NOW)
+    for figure in [*house(packages[PACKAGES[0]]), repeated]:
         report.append(figure.shown)
         breaches += figure.breaches
     options, uncounted = cli_options(packages["hotlap"])
@@ -119,13 +120,28 @@ def _read_module(root: Path, path: Path) -> Module:
     text = path.read_text(encoding="utf-8")
     parts = path.relative_to(root / "src").with_suffix("").parts
     is_package = parts[-1] == "__init__"
+    tree = ast.parse(text, filename=str(path))
     return Module(
         name=".".join(parts[:-1] if is_package else parts),
         shown=path.relative_to(root).as_posix(),
         lines=len(text.splitlines()),
-        tree=ast.parse(text, filename=str(path)),
+        tree=tree,
         is_package=is_package,
+        code=tuple(_code_lines(text, tree)),
     )
+
+
+def _code_lines(text: str, tree: ast.Module) -> Iterator[str]:
+    imported = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if number not in imported and not bare.startswith("#") and bare.strip("()[]{},:"):
+            yield bare
 
 
 def test_lines(root: Path, package: str) -> int:
@@ -235,6 +251,18 @@ def class_names_twice(modules: Sequence[Module]) -> list[str]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name] = places.get(node.name, 0) + 1
     return sorted(name for name, count in places.items() if count > 1)
+
+
+def pairs_that_repeat(modules: Sequence[Module]) -> list[str]:
+    """Pairs of files that share a run of equal lines."""
+    places: dict[tuple[str, ...], set[str]] = {}
+    for module in modules:
+        for at in range(len(module.code) - REPEATED + 1):
+            run = module.code[at : at + REPEATED]
+            if len(set(run)) >= LEAST_DIFFERENT:
+                places.setdefault(run, set()).add(module.shown)
+    pairs = {pair for files in places.values() for pair in combinations(sorted(files), 2)}
+    return [f"{one} ~ {other}" for one, other in sorted(pairs)]
 
 
 def typed_cycles(modules: Sequence[Module]) -> list[str]:

@@ -21,7 +21,7 @@ _HOMES = {
     "LightningCallback": "hotlap.seams.lightning_callback",
     "Plan": "hotlap.facts.plan",
     "apply": "hotlap.seams.library",
-    "load_ipython_extension": "hotlap.notebook.magic",
+    "load_ipython_extension": "hotlap.notebook.profiling",
     "profile": "hotlap.notebook.profiling",
     "read_plan": "hotlap.plan.file",
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotlap.data.columns import build_column, value_at
+from hotlap.data.formats import build_column, value_at
 from hotlap.data.samples import checksum, flatten, restore
 from hotlap.data.tarshards import from_npy, to_npy
 from hotlap.errors import HotlapError

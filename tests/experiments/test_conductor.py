@@ -28,6 +28,8 @@ from hotlap.facts.experiment import (
 from hotlap.probe import held
 from hotlap.stats.compare import Ratio
 
+pytestmark = pytest.mark.runs
+
 PID = 7
 STEP_S = 0.01
 

@@ -14,9 +14,10 @@ import pytest
 
 from hotlap.errors import UsageError
 from hotlap.export import sending
-from hotlap.export.parcel import parcel_of
-from hotlap.export.sending import Target, exporter_of, names, read_targets, send
+from hotlap.export.sending import Target, exporter_of, names, parcel_of, read_targets, send
 from hotlap.export.tools.prometheus import exposition
+
+pytestmark = pytest.mark.runs
 
 PAGE = "<!doctype html><title>report</title>"
 
@@ -283,7 +284,7 @@ def test_no_tool_is_imported_until_it_is_sent_to():
     import sys
 
     code = (
-        "import sys, hotlap.cli._exports, hotlap.export.sending as s; [s.exporter_of(each) for each in s.names()]\n"
+        "import sys, hotlap.cli._output, hotlap.export.sending as s; [s.exporter_of(each) for each in s.names()]\n"
         "print({'wandb', 'mlflow', 'tensorboard', 'opentelemetry'} & set(sys.modules))"
     )
     source = str(Path(sending.__file__).parents[2])

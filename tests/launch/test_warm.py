@@ -17,9 +17,9 @@ import pytest
 from hotlap.facts.job import Job
 from hotlap.launch import runfolder, warm
 from hotlap.launch.environment import child_environment
-from hotlap.launch.imports import importable
 from hotlap.launch.process import Signals
 from hotlap.launch.warm import NAME, WarmChild, Warmth
+from hotlap.launch.warmed import importable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked warm under Linux only")
 

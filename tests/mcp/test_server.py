@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hotlap.mcp import tools
-from hotlap.mcp.server import VERSIONS, Server
+from hotlap.mcp.server import LONG, TOOLS, VERSIONS, Server
+
+pytestmark = pytest.mark.runs
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "utf-8"}
@@ -148,7 +149,7 @@ def test_notifications_and_answers_get_no_answer():
 
 
 def test_the_words_of_a_command():
-    words = {each.name: each.words for each in tools.TOOLS}
+    words = {each.name: each.words for each in TOOLS}
     command = {"command": "train.py --name 'two words'", "steps": 30, "experiments": "off"}
     assert words["profile"](command) == [
         "profile",
@@ -171,7 +172,7 @@ def test_an_agent_profiles_and_asks_what_was_found(agent, tmp_path):
     result = agent.call("profile", command="train.py", steps=30, experiments="off")
     assert not result["isError"], result
     view = json.loads(result["content"][0]["text"])
-    assert view["step"]["n"] >= 30 and view["stages"] and not view.keys() & set(tools.LONG)
+    assert view["step"]["n"] >= 30 and view["stages"] and not view.keys() & set(LONG)
     assert any(line.startswith("hotlap: profiling") for line in agent.progress)
     again = json.loads(agent.call("diagnose", run="last")["content"][0]["text"])
     assert Path(again["run"]).name == Path(view["run"]).name and again["findings"] == view["findings"]
@@ -231,7 +232,7 @@ def test_the_official_client(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     names, cause = json.loads(done.stdout)
-    assert names == [each.name for each in tools.TOOLS] and cause == "host-sync"
+    assert names == [each.name for each in TOOLS] and cause == "host-sync"
 
 
 def test_every_thread_is_gone_at_the_end():

@@ -26,6 +26,8 @@ from hotlap.rewriting.hook import all_rewrites, spotted
 from hotlap.source.files import SourceFile, compiled, edited
 from hotlap.source.values import merged
 
+pytestmark = pytest.mark.runs
+
 FOLDER = Path(__file__).parent / "examples"
 PREAMBLE = "import copy, json, math, os, re\nimport numpy as np\nimport torch\nfrom torch import nn\n"
 PART = re.compile(r"^--- (yes|no): (.*)$", re.MULTILINE)

@@ -13,6 +13,8 @@ from hotlap.launch.environment import child_environment
 from hotlap.rewriting.hook import spotted
 from hotlap.source.files import SourceFile
 
+pytestmark = pytest.mark.runs
+
 FACTS = '''
 import inspect, json, marshal, os, pickle, sys, traceback
 

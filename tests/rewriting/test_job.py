@@ -19,6 +19,8 @@ from hotlap.report.renderers.html import Html
 from hotlap.report.renderers.markdown import Markdown
 from hotlap.report.renderers.terminal import draw
 
+pytestmark = pytest.mark.runs
+
 DATA = """import torch
 from torch.utils.data import Dataset
 

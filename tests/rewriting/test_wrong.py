@@ -14,6 +14,8 @@ from hotlap.judge.guard import LEAST_SEEDS, bitwise, rewritten
 from hotlap.ports.rewrite import Edit
 from hotlap.source.files import compiled
 
+pytestmark = pytest.mark.runs
+
 CODE = """
 import random
 import torch

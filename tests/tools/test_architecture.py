@@ -19,6 +19,7 @@ WALKS = {
         r"^\*\*`?(.+?)`?\*\*:(.*?)(?=^\*\*|\Z)", SECTION, flags=re.MULTILINE | re.DOTALL
     )
 }
+PLACES = re.findall(r"^\|[^|`]+\| `([\w/]+\.py)` \| `(\w+)` \|$", TEXT, flags=re.MULTILINE)
 ELSEWHERE = (
     "in the job's own process",
     "in the parent again",
@@ -57,3 +58,19 @@ def test_each_file_of_a_walk_is_imported_by_one_before_it(walk):
             lost.append(shown)
         reached |= imports_of(ROOT / "src/hotlap" / shown, known)
     assert lost == []
+
+
+def test_places_are_listed():
+    assert len(PLACES) >= 10
+
+
+@pytest.mark.parametrize(("file", "name"), PLACES)
+def test_an_idea_is_in_the_file_that_is_named_for_it(file, name):
+    body = ast.parse((ROOT / "src/hotlap" / file).read_text(encoding="utf-8")).body
+    assert name in {each.name for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
+
+
+def test_each_module_of_the_search_has_tests_of_its_own():
+    modules = {path.stem for path in (ROOT / "src/hotlap/search").glob("*.py")} - {"__init__"}
+    tested = {path.stem.removeprefix("test_") for path in (ROOT / "tests/search").glob("test_*.py")}
+    assert modules <= tested

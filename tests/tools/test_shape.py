@@ -73,6 +73,7 @@ def test_a_tidy_tree_passes_and_every_figure_is_printed(run):
         "  small, imported once   0 (of 10)",
         "  class names twice      0 (of 5)",
         "  cycles of types        0 (of 0)",
+        "  pairs that repeat      0 (of 10)",
         "CLI options: 0 of at most 41",
     ]
 
@@ -337,6 +338,28 @@ def test_what_makes_a_thing_hard_to_find_is_counted(run, monkeypatch):
     assert "small, imported once   2 (of 10)" in out  # search.b and small, not the large ones and no package
     assert "class names twice      1 (of 5)" in out
     assert "cycles of types        2 (over 0)" in out
+
+
+STEPS = [f"step_{number} = {number}\n" for number in range(shape.REPEATED)]
+
+
+def test_two_files_that_share_lines_of_code_are_a_pair(run, monkeypatch):
+    monkeypatch.setattr(shape, "PAIRS_MAX", 0)
+    monkeypatch.setattr(shape, "PAIRS_NOW", 0)
+    apart = "# a comment\n\n".join(STEPS)
+    code, out = run({"src/hotlap/a.py": "".join(STEPS), "src/hotlap/b.py": "import os\n" + apart})
+    assert code == 1
+    assert "pairs that repeat: 1, at most 0: src/hotlap/a.py ~ src/hotlap/b.py" in out
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["".join(STEPS[1:]), "from os import (\n" + "    path,\n" * 9 + ")\n", body(shape.REPEATED)],
+    ids=["too few", "imports", "one line again and again"],
+)
+def test_what_is_no_repeat_of_code_is_no_pair(run, text):
+    _, out = run({"src/hotlap/a.py": text, "src/hotlap/b.py": text})
+    assert "pairs that repeat      0 (of 10)" in out
 
 
 def test_more_than_the_code_has_come_down_to_fails_with_the_names(run, monkeypatch):

@@ -8,13 +8,20 @@ import re
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from hotlap.errors import UsageError, visible
 from hotlap.facts.codec import write_bytes
+from hotlap.units import rate, size
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from hotlap.export.sending import Target
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -161,3 +168,91 @@ def _indent(line: str) -> int:
 
 def _width() -> int:
     return min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+
+
+def add_export_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--export",
+        metavar="TOOLS",
+        help="also send the figures to mlflow, otel, prometheus, tensorboard or wandb: TOOL[=WHERE],...",
+    )
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    add_export_option(parser)
+    add_json_option(parser)
+
+
+def wanted_exports(options: argparse.Namespace) -> tuple[Target, ...]:
+    """What is unknown or not installed is refused before the job runs."""
+    if options.export is None:
+        return ()
+    from hotlap.export.sending import read_targets
+
+    return read_targets(options.export)
+
+
+def export(view: Mapping[str, Any], folder: Path, targets: tuple[Target, ...]) -> None:
+    if targets:
+        from hotlap.pipeline import export as send
+
+        send(view, folder, targets, _say)
+
+
+def _say(line: str) -> None:
+    print(visible(f"hotlap: {line}"), file=sys.stderr, flush=True)
+
+
+# A bar on standard error with rate and time left, for work that counts samples.
+
+
+_DRAW_S = 0.1
+"""Samples may come every few microseconds; the eye needs ten looks a second."""
+
+
+class SampleBar:
+    """Shown in a terminal only: a log file needs no bar."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._began = self._drawn = 0.0
+        self._samples = self._bytes = self._before = 0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begin(self, what: str, samples: int, done: int) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(what, total=samples, completed=done, speed="")
+        self._began, self._samples, self._bytes, self._before = time.monotonic(), 0, 0, done
+
+    def tell(self, samples: int, size_in_bytes: int) -> None:
+        if self._task is None:
+            return
+        self._samples += samples
+        self._bytes += size_in_bytes
+        now = time.monotonic()
+        if now - self._drawn > _DRAW_S:
+            self._drawn = now
+            seconds = max(now - self._began, 1e-3)
+            speed = f"{rate(self._samples / seconds)} samples/s, {size(self._bytes / seconds)}/s"
+            self._bar.update(self._task, completed=self._before + self._samples, speed=speed)

@@ -53,10 +53,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pack(options: argparse.Namespace) -> int:
-    from hotlap.cli._progress import SampleBar
+    from hotlap.cli._output import SampleBar
     from hotlap.data.pack.job import PackRequest
-    from hotlap.data.pack.pool import carry_out, carry_out_on_ray
-    from hotlap.data.pack.run import pack
+    from hotlap.data.pack.run import carry_out, carry_out_on_ray, pack
 
     fields = tuple(each for each in options.normalize.split(",") if each)
     order = PackRequest(

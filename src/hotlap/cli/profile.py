@@ -12,8 +12,7 @@ import argparse
 import sys
 import time
 
-from hotlap.cli._exports import add_export_option, export, wanted_exports
-from hotlap.cli._output import add_json_option, check_json_target, write_json
+from hotlap.cli._output import add_output_options, check_json_target, export, wanted_exports, write_json
 from hotlap.cli._plans import read_seconds
 from hotlap.errors import UsageError, visible
 
@@ -41,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"after the window, try changes on the running job for at most this long (default {_EXPERIMENTS}; "
         "none with --full)",
     )
-    add_export_option(parser)
-    add_json_option(parser)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,8 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hotlap.cli._exports import add_export_option, export, wanted_exports
-from hotlap.cli._output import add_language_option, add_run_argument, print_text, save_text, stored_run
+from hotlap.cli._output import (
+    add_export_option,
+    add_language_option,
+    add_run_argument,
+    export,
+    print_text,
+    save_text,
+    stored_run,
+    wanted_exports,
+)
 from hotlap.discover import pick, unit
 from hotlap.errors import UsageError
 from hotlap.ports.renderer import Renderer

@@ -14,8 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotlap.cli._exports import add_export_option, export, wanted_exports
-from hotlap.cli._output import add_json_option, check_json_target, leave_numpy_out, write_json
+from hotlap.cli._output import (
+    add_output_options,
+    check_json_target,
+    export,
+    leave_numpy_out,
+    wanted_exports,
+    write_json,
+)
 from hotlap.cli._plans import (
     add_plan_option,
     add_plan_options,
@@ -58,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", help="the run folder (default .hotlap/runs/<time>-<name>)")
     parser.add_argument("--name", help="what the run is called (default: the script's name)")
-    add_export_option(parser)
-    add_json_option(parser)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:

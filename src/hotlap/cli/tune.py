@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hotlap.cli._exports import add_export_option, export, wanted_exports
-from hotlap.cli._output import add_json_option, check_json_target, write_json
+from hotlap.cli._output import add_output_options, check_json_target, export, wanted_exports, write_json
 from hotlap.cli._plans import STEPS, add_budget_option, add_out_option, allowed_numerics, read_budget
 from hotlap.errors import UsageError, visible
 from hotlap.units import duration, rate
@@ -48,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow", default="", metavar="WORDS", help="what may change of the numbers: rounding,statistical"
     )
     add_out_option(parser, ".hotlap/tune/<name>")
-    add_export_option(parser)
-    add_json_option(parser)
+    add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from hotlap.data.loader_fetch import FetchSpec, fetch_of
-from hotlap.sameness.breach import Breach, declare
+from hotlap.sameness.breach import Breach, declare, items_changed, order_changed
 from hotlap.sameness.claim import AT_ONCE, TOO_LONG, Claim, is_listed, length_of, of_sampler
 from hotlap.sameness.dependencies import Dependencies
 
@@ -149,19 +149,11 @@ class TakenOver:
             self._lower(reason)
 
     def _declare_order(self, what: str) -> None:
-        made = (
-            f"{what}, which its sampler can depend on, changed after batches had been chosen at another time"
-        )
-        declare(Breach(KNOB, made))
+        declare(order_changed(KNOB, what))
         self._order_watched = False
 
     def _declare_items(self, what: str, batches: int) -> None:
-        made = (
-            f"the script changed {what} while the epoch ran, which its own workers would not have seen"
-            if self.own_workers
-            else f"the script changed {what} while batches were made ahead"
-        )
-        declare(Breach(KNOB, made, batches))
+        declare(items_changed(KNOB, what, batches, bool(self.own_workers)))
 
 
 def _end_with_script(taken_over: weakref.ref[TakenOver]) -> None:

@@ -21,14 +21,13 @@ from typing import Any
 from hotlap.cost.reading import TORCHS_COLLATE, training_loader
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
-from hotlap.facts.summary import summarise
-from hotlap.facts.timeline import Stage, Timeline
-from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.facts.timeline import Timeline
+from hotlap.ports.knob import CannotActError, DataKnob, Numerics
 from hotlap.ports.target import Loader, Seam, Undo
 from hotlap.ports.values import Flag
 
 
-class BatchedFetch(Knob):
+class BatchedFetch(DataKnob):
     id = "batched-fetch"
     relieves = frozenset({Cause.COLLATE_BOUND, Cause.ITEM_CPU_BOUND, Cause.INPUT_STARVED})
     seam = Seam.LOADER
@@ -41,9 +40,6 @@ class BatchedFetch(Knob):
         if found is None or found[1].iterable or found[1].collate not in ("", TORCHS_COLLATE):
             return ()
         return (True,)
-
-    def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return summarise(timeline).share(Stage.DATA) if self.settings(host, timeline) else 0.0
 
     def apply(self, target: Loader, setting: bool) -> Undo:
         if not setting:

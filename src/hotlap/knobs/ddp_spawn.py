@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from hotlap.facts.host import Host
 from hotlap.facts.timeline import Stage, Timeline
-from hotlap.ports.knob import Numerics
-from hotlap.ports.trainer_knob import TrainerKnob
+from hotlap.ports.knob import Numerics, TrainerKnob
 from hotlap.ports.values import Flag
 
 

@@ -26,28 +26,17 @@ from typing import Any
 from hotlap.cost.reading import training_loader
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
-from hotlap.facts.summary import summarise
-from hotlap.facts.timeline import Stage, Timeline
-from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.facts.timeline import Timeline
+from hotlap.ports.knob import WORKERS_RELIEVE, CannotActError, DataKnob, Numerics
 from hotlap.ports.target import Loader, Seam, Undo, together
 from hotlap.ports.values import Flag
 
 PROVED = 4  # items of the batch that is fetched twice
 
 
-class LoaderKnob(Knob):
+class LoaderKnob(DataKnob):
     id = "loader"
-    relieves = frozenset(
-        {
-            Cause.INPUT_STARVED,
-            Cause.ITEM_CPU_BOUND,
-            Cause.ITEM_IO_BOUND,
-            Cause.COLLATE_BOUND,
-            Cause.WORKERS_TOO_FEW,
-            Cause.WORKERS_TOO_MANY,
-            Cause.PREFETCH_SHALLOW,
-        }
-    )
+    relieves = WORKERS_RELIEVE | {Cause.PREFETCH_SHALLOW}
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Flag()
@@ -59,9 +48,6 @@ class LoaderKnob(Knob):
         if found is None or found[1].iterable or found[1].dataset.draws_random or host.system != "Linux":
             return ()
         return (True,)
-
-    def ceiling(self, timeline: Timeline, host: Host) -> float:
-        return summarise(timeline).share(Stage.DATA) if self.settings(host, timeline) else 0.0
 
     def apply(self, target: Loader, setting: bool) -> Undo:
         if not setting:

@@ -23,9 +23,8 @@ from typing import Any
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.timeline import Stage, Timeline
-from hotlap.ports.knob import CannotActError, Numerics
+from hotlap.ports.knob import CannotActError, Numerics, TrainerKnob
 from hotlap.ports.target import Around, Undo
-from hotlap.ports.trainer_knob import TrainerKnob
 from hotlap.ports.values import Share
 
 

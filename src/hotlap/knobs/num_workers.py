@@ -25,11 +25,10 @@ from __future__ import annotations
 import multiprocessing
 
 from hotlap.cost.reading import load_of, prefetch_of, training_loader
-from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
 from hotlap.facts.summary import summarise
 from hotlap.facts.timeline import Stage, Timeline
-from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.ports.knob import WORKERS_RELIEVE, CannotActError, Knob, Numerics
 from hotlap.ports.target import Loader, Seam, Undo
 from hotlap.ports.values import Whole
 
@@ -39,16 +38,7 @@ _WAITING = 0.5  # of an item's time: then it is the waiting that workers hide
 
 class NumWorkers(Knob):
     id = "num-workers"
-    relieves = frozenset(
-        {
-            Cause.INPUT_STARVED,
-            Cause.ITEM_CPU_BOUND,
-            Cause.ITEM_IO_BOUND,
-            Cause.COLLATE_BOUND,
-            Cause.WORKERS_TOO_FEW,
-            Cause.WORKERS_TOO_MANY,
-        }
-    )
+    relieves = WORKERS_RELIEVE
     seam = Seam.LOADER
     numerics = Numerics.BITWISE
     values = Whole(0, 256)

@@ -25,31 +25,27 @@ from typing import Any
 from hotlap.cost.reading import training_loader
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
-from hotlap.facts.summary import summarise
-from hotlap.facts.timeline import Stage, Timeline
-from hotlap.ports.knob import CannotActError, Knob, Numerics
+from hotlap.facts.timeline import Timeline
+from hotlap.ports.knob import CannotActError, DataKnob, Numerics
 from hotlap.ports.target import Loader, Seam, Undo
 from hotlap.ports.values import Whole
 
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-class WorkerThreads(Knob):
+class WorkerThreads(DataKnob):
     id = "worker-threads"
     relieves = frozenset({Cause.WORKERS_TOO_MANY})
     seam = Seam.LOADER
     numerics = Numerics.ROUNDING
     values = Whole(1, 256)
+    # Threads without a core slow down the training as well: what the step waits for is a modest ceiling.
 
     def settings(self, host: Host, timeline: Timeline) -> tuple[int, ...]:
         found = training_loader(timeline)
         if found is None or not found[1].num_workers or (found[1].worker_threads or 1) <= 1:
             return ()
         return (1,)
-
-    def ceiling(self, timeline: Timeline, host: Host) -> float:
-        """Threads without a core slow down the training as well; what the step waits for is a modest bound."""
-        return summarise(timeline).share(Stage.DATA) if self.settings(host, timeline) else 0.0
 
     def apply(self, target: Loader, setting: int) -> Undo:
         if not target.arguments["num_workers"]:

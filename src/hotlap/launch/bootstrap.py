@@ -7,9 +7,10 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotlap import integrations
 from hotlap.discover import units
@@ -34,6 +35,10 @@ from hotlap.launch.import_hook import Doorman
 from hotlap.ports.integration import Integration
 from hotlap.probe import boundary
 
+if TYPE_CHECKING:
+    from hotlap.probe.feed import Feed
+    from hotlap.probe.session import Session
+
 SEEN = "seen.jsonl"
 _COMPILER = ("torch._dynamo.callback", "torch._dynamo.trace_rules")
 
@@ -45,7 +50,7 @@ def attach_when_torch_comes() -> None:
         return  # a process that outlived its run
     note_process(folder, torch=False)
     if os.environ.get(IMPORTS):
-        from hotlap.launch.imports import ImportRegister
+        from hotlap.launch.warmed import ImportRegister
 
         ImportRegister(Path(os.environ.pop(IMPORTS))).install()
     if os.environ.get(PLAN):
@@ -95,8 +100,6 @@ class _Arrival:
     def _experiments(self) -> Any:
         if not os.environ.get(EXPERIMENTS):
             return None
-        from hotlap.launch.experimenting import DeferredExperimentPhase
-
         base = self._fitter.settings if self._fitter is not None else {}
         return functools.partial(DeferredExperimentPhase, base=base, home=self._home)
 
@@ -156,3 +159,38 @@ def note_process(folder: Path, *, torch: bool) -> None:
     line = json.dumps({"pid": os.getpid(), "argv": masked(sys.argv), "torch": torch})
     with open(folder / SEEN, "a", encoding="utf-8", opener=private.opener) as file:
         file.write(line + "\n")
+
+
+class DeferredExperimentPhase:
+    """Experiments after the window, as a phase of a session; what they need is imported only then.
+
+    Over at once where it cannot begin. `base` are the settings that the job runs under, `home` is the folder that it
+    began in.
+    """
+
+    steps = 1 << 60
+
+    def __init__(self, session: Session, feed: Feed, base: Mapping[str, Any], home: str = "") -> None:
+        self._session, self._feed, self._base, self._home = session, feed, base, home
+        self._phase: Any = None
+
+    @property
+    def over(self) -> bool:
+        return self._phase is None or self._phase.over
+
+    def begin(self) -> None:
+        from hotlap.plan.catalogue import all_knobs
+        from hotlap.seams.experiments import ExperimentPhase, Switches
+
+        knobs = all_knobs()
+        phase = ExperimentPhase(self._session, self._feed, Switches(self._base, knobs, self._home), knobs)
+        phase.begin()
+        self._phase = phase
+
+    def step_made(self) -> None:
+        if self._phase is not None:
+            self._phase.step_made()
+
+    def end(self) -> None:
+        if self._phase is not None:
+            self._phase.end()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +22,11 @@ from hotlap.facts.host import Host
 from hotlap.facts.job import Job
 from hotlap.facts.timeline import Ending, Timeline
 from hotlap.launch import runfolder
-from hotlap.pipeline.rewriting import keep_rewrites, stored_rewrites
 from hotlap.probe import boundary
 from hotlap.report.view import profile_view
 
 if TYPE_CHECKING:
+    from hotlap.export.sending import Target
     from hotlap.facts.plan import Plan
     from hotlap.host.looks import LookRecord
     from hotlap.launch.planned import Ran
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from hotlap.ports.knob import Knob, Numerics
     from hotlap.propose.presets import Proposal
     from hotlap.watch.live.reader import LiveReader
+from hotlap.diagnose.rewrites import recognised
+from hotlap.diagnose.unmatched import unmatched
+from hotlap.facts.rewrite import Recognition
 
-
-REPORT, LOG, EXPERIMENTS = "report.html", "log.txt", "experiments.json"
+REPORT, LOG, EXPERIMENTS, REWRITES = "report.html", "log.txt", "experiments.json", "rewrites.json"
+_DRAWN = ("profile", "tuning", "comparison")  # kinds of views that a renderer draws
 _PHASES = ("ops",)  # of the probe, after the experiments: the operator table
 Say = Callable[[str], None]
 
@@ -409,3 +412,42 @@ def _write_fault(folder: Path) -> str:
 
 def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+
+
+def export(
+    view: Mapping[str, Any], folder: Path, targets: Sequence[Target], say: Callable[[str], None]
+) -> None:
+    """After the job: whatever goes wrong is reported, and changes neither the run nor the exit code."""
+    if targets and boundary.attempt(_export, view, folder, targets, say) is None:
+        say(f"not exported: {boundary.faults[-1]}")
+
+
+def _export(
+    view: Mapping[str, Any], folder: Path, targets: Sequence[Target], say: Callable[[str], None]
+) -> bool:
+    from hotlap.export.sending import parcel_of, send
+    from hotlap.report.renderers.markdown import Markdown
+
+    summary = Markdown().render(view) if view.get("kind", "profile") in _DRAWN else ""
+    page = folder / REPORT
+    send(parcel_of(view, folder, summary=summary, report=str(page) if page.is_file() else ""), targets, say)
+    return True
+
+
+def keep_rewrites(
+    run: Path, timelines: Sequence[Timeline], folder: str, experiments: Experiments | None
+) -> Recognition:
+    """What is recognised now, into the run folder: the source may be another one later."""
+    patterns = boundary.attempt(recognised, timelines, folder, experiments) or ()
+    others = boundary.attempt(unmatched, timelines, folder, patterns) or ()
+    found = Recognition(patterns, others)
+    if found.found or found.others:
+        codec.write_json(run / REWRITES, found)
+    return found
+
+
+def stored_rewrites(run: Path) -> Recognition | None:
+    """None where nothing was recognised."""
+    path = run / REWRITES
+    found: Recognition | None = codec.read_json(path, Recognition) if path.exists() else None
+    return found

@@ -14,8 +14,8 @@ from hotlap.facts.plan import Plan
 from hotlap.facts.rewrite import Rewriting, is_rewrite
 from hotlap.facts.verdict import Gain, Ruling, Sameness, Tuning
 from hotlap.launch import runfolder
+from hotlap.pipeline import stored_rewrites
 from hotlap.pipeline.outcome import TUNING
-from hotlap.pipeline.rewriting import stored_rewrites
 from hotlap.plan.file import read_plan
 from hotlap.ports.rewrite import Edit
 from hotlap.rewriting.hook import edits_of

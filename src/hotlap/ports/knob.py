@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from hotlap.facts.diagnosis import Cause
 from hotlap.facts.host import Host
-from hotlap.facts.timeline import Timeline
-from hotlap.ports.target import Seam, Undo
+from hotlap.facts.summary import summarise
+from hotlap.facts.timeline import Ending, Stage, Timeline
+from hotlap.ports.target import Seam, Trainer, Undo
 from hotlap.ports.values import Values
 
 
@@ -26,6 +27,18 @@ class Numerics(StrEnum):
     ROUNDING = "rounding"
     STATISTICAL = "statistical"
 
+
+WORKERS_RELIEVE = frozenset(
+    {
+        Cause.INPUT_STARVED,
+        Cause.ITEM_CPU_BOUND,
+        Cause.ITEM_IO_BOUND,
+        Cause.COLLATE_BOUND,
+        Cause.WORKERS_TOO_FEW,
+        Cause.WORKERS_TOO_MANY,
+    }
+)
+"""Causes that knobs of a loader's workers may act on."""
 
 UNCHANGED = (Numerics.BITWISE, Numerics.AUDITED)
 """Classes that must leave every bit as it was, and need no permission."""
@@ -89,3 +102,47 @@ class Knob(ABC):
         if other in self.excludes and setting not in switched_off and value not in switched_off:
             return "only one of them can act"
         return ""
+
+
+_WITHOUT_TRAINER = ("plain", "accelerate", "fabric")  # the script's own loop decides
+
+
+class DataKnob(Knob):
+    """A knob that could save all the time that steps wait for data, where there is anything to try."""
+
+    def ceiling(self, timeline: Timeline, host: Host) -> float:
+        return summarise(timeline).share(Stage.DATA) if self.settings(host, timeline) else 0.0
+
+
+class TrainerKnob(Knob):
+    """The integrations know the option; see `Trainer.takes`. `stage` is what it makes rarer or cheaper."""
+
+    seam = Seam.TRAINER
+    stage: ClassVar[Stage]
+
+    def ceiling(self, timeline: Timeline, host: Host) -> float:
+        return min(1.0, summarise(timeline).share(self.stage))
+
+    def apply(self, target: Trainer, setting: Any) -> Undo:
+        take = target.takes.get(self.id)
+        if take is None:
+            raise CannotActError(f"{target.framework} has no option for it")
+        return take(setting)
+
+    def has_trainer(self, timeline: Timeline) -> bool:
+        return timeline.runtime.framework not in _WITHOUT_TRAINER
+
+    def rarer(self, timeline: Timeline, *times: int) -> tuple[int, ...]:
+        """Steps between two occurrences that are `times` as far apart as those that were seen; () where none were.
+
+        A script without a framework's trainer has no option that could be set.
+        """
+        if not self.has_trainer(timeline):
+            return ()
+        seen = [each for each in timeline.cadences if each.stage is self.stage and each.every_steps]
+        every = max(seen, key=lambda each: each.seconds).every_steps if seen else None
+        whole = (
+            len(timeline.steps) if timeline.ending is Ending.FINISHED else None
+        )  # of the run, where it was seen
+        rarer = [max(1, round(every * each)) for each in times] if every else []
+        return tuple(each for each in rarer if whole is None or each <= whole)

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
-from hotlap.report.document import ColumnKind, Section, Table, column_titles, printable
+from hotlap.report.document import ColumnKind, Document, Point, Section, Table, column_titles, printable
 from hotlap.report.locale import Phrases
 
 if TYPE_CHECKING:
@@ -26,9 +26,12 @@ NARROW_BAR = 10  # in a table of many columns
 # What a terminal shows of a long table or list; the HTML report has all of it.
 MOST_ROWS = 8
 MOST_LINES = 5
+MOST_OF_OUTCOME = 24  # an outcome is read once, and every row of it is a reason
+ON_THE_PAGE = "trials"  # they were told one by one as they ended
 
 _WORD = re.compile(r"(?:'[^']*'|\S)+")
 SEVERITY = {"critical": "bold red", "warning": "bold yellow", "note": "cyan"}
+TONES = {"good": "bold green", "warning": "bold yellow", "critical": "bold red"}
 
 
 def show(draw: Callable[[bool, bool], str], stream: TextIO | None = None) -> None:
@@ -57,6 +60,29 @@ def drawn(parts: Iterable[RenderableType], colour: bool) -> str:
     for part in parts:
         console.print(part)
     return "\n".join(finished(line).rstrip() for line in sheet.getvalue().split("\n"))
+
+
+def draw_document(document: Document, say: Phrases, colour: bool = False, ascii_only: bool = False) -> str:
+    """A document as text: its points beside their words, then its sections."""
+    return drawn(_parts(document, say, ascii_only), colour)
+
+
+def _parts(document: Document, say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
+    yield labelled("hotlap", [text(document.command, "dim", BESIDE)])
+    for number, point in enumerate(document.points):
+        yield ""
+        yield labelled(point.label, _lines(point, TONES.get(document.tone, "bold") if number == 0 else ""))
+    for part in document.sections:
+        if part.id == ON_THE_PAGE:
+            continue
+        yield from section(part, ascii_only, say, MOST_OF_OUTCOME)
+    yield ""
+    yield from (text(line, "dim") for line in document.closing)
+
+
+def _lines(point: Point, style: str) -> list[Text]:
+    lines = [text(sentence, style, BESIDE) for sentence in point.sentences]
+    return lines + [text(part, "bold") for line in point.commands for part in typed_lines(line, BESIDE)]
 
 
 def section(part: Section, ascii_only: bool, say: Phrases, most: int = MOST_ROWS) -> Iterable[RenderableType]:

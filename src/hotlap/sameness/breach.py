@@ -32,6 +32,22 @@ class Breach:
         return f"hotlap: NOT THE SAME MODEL: {self.knob}: {self.what}.{many} {self.knob} is off from here on."
 
 
+def order_changed(knob: str, what: str) -> Breach:
+    """Of a loader that chose its batches ahead of the script."""
+    made = f"{what}, which its sampler can depend on, changed after batches had been chosen at another time"
+    return Breach(knob, made)
+
+
+def items_changed(knob: str, what: str, batches: int, own_workers: bool) -> Breach:
+    """Of a loader that fetched items ahead of the script; `own_workers`: the script's loader has some."""
+    made = (
+        f"the script changed {what} while the epoch ran, which its own workers would not have seen"
+        if own_workers
+        else f"the script changed {what} while batches were made ahead"
+    )
+    return Breach(knob, made, batches)
+
+
 found: list[Breach] = []
 _folder: list[Path] = []
 _flag: list[mmap.mmap] = []  # one byte that forked processes share

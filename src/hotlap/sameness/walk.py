@@ -30,11 +30,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from hotlap.sameness import kinds
 from hotlap.sameness.epochs import CELLS
 from hotlap.sameness.names import Paths, formatted_in, globals_in, imports_in, names_in, texts_in
 from hotlap.sameness.parts import (
+    BY_NAME,
+    C_MEMORY,
+    CONSTANT,
+    DYNAMIC,
+    EXTENDED,
+    GENERATORS,
     GONE,
+    IDLE,
+    LEVELS,
+    MAKING,
+    NOT_RUN,
+    NUMBERS,
+    PRINTING,
     Bytes,
     Cells,
     Entries,
@@ -112,23 +123,23 @@ class Walk:
             if not self._widen():
                 break
         self._paths.settle(self._used)
-        if self._used & kinds.PRINTING:
+        if self._used & PRINTING:
             self.parts.append(ReadValue("how NumPy or torch prints", printed))
-        for logger in self._loggers if self._used & kinds.LEVELS else ():
+        for logger in self._loggers if self._used & LEVELS else ():
             level = functools.partial(level_of, logger)
             self.parts.append(ReadValue(f"the level of the logger {logger.name}", level))
 
     def _widen(self) -> bool:
         """Names that code met since then uses, of objects that were walked before."""
         grown = False
-        everything = bool(self._used & kinds.DYNAMIC)
+        everything = bool(self._used & DYNAMIC)
         for owner, at, part in self._owners:
             state = part.state()
             wanted = (
                 set(state) if everything or part.all else self._used & state.keys() | dunders(owner, state)
             )
             for name in sorted(wanted - part.kept.keys()):
-                run = name not in kinds.NOT_RUN or (name in kinds.MAKING and id(owner) in self._named_by_code)
+                run = name not in NOT_RUN or (name in MAKING and id(owner) in self._named_by_code)
                 if (id(owner), name) not in self._leave and run:
                     part.keep(name, state[name])
                     self._member(state[name], f"{at}.{name}")
@@ -159,17 +170,17 @@ class Walk:
         plain = self._is_library(type(value))  # else it has attributes, whatever its class extends
         if isinstance(value, logging.Logger):
             self._loggers[value] = None
-        if (plain and isinstance(value, (*kinds.CONSTANT, *kinds.IDLE))) or id(value) in self._met:
+        if (plain and isinstance(value, (*CONSTANT, *IDLE))) or id(value) in self._met:
             return
         self._met[id(value)] = value
         # Also a plain tensor takes attributes, and a masked array has its mask among them.
         attributed = not plain or bool(getattr(value, "__dict__", None))
-        if attributed and isinstance(value, (*kinds.CONSTANT, *kinds.IDLE, *kinds.EXTENDED)):
+        if attributed and isinstance(value, (*CONSTANT, *IDLE, *EXTENDED)):
             self._object(value, at)
         if isinstance(value, random.SystemRandom):
             self.unknown[f"{at} draws random numbers of the system"] = None
             return
-        for kind, read in kinds.GENERATORS:
+        for kind, read in GENERATORS:
             if isinstance(value, kind):
                 self.parts.append(ReadValue(at, functools.partial(read, value)))
                 return
@@ -178,9 +189,9 @@ class Walk:
             return
         if isinstance(value, types.FunctionType | types.MethodType | types.BuiltinFunctionType | type):
             self._code(value, at)
-        elif isinstance(value, kinds.BY_NAME):
+        elif isinstance(value, BY_NAME):
             self._used.update(".".join(filter(is_text, value.__reduce__()[1])).split("."))
-        elif isinstance(value, (*kinds.CONSTANT, *kinds.IDLE)):
+        elif isinstance(value, (*CONSTANT, *IDLE)):
             return
         elif isinstance(value, functools.partial):
             self._todo += [(value.func, at), (value.args, f"{at}.args"), (value.keywords, f"{at}.keywords")]
@@ -194,7 +205,7 @@ class Walk:
             self.parts += Bytes.of(at, np.frombuffer(value, np.uint8))
         elif isinstance(value, CELLS):
             self.parts.append(ReadValue(at, lambda: value.value, often=True))
-        elif isinstance(value, kinds.C_MEMORY):
+        elif isinstance(value, C_MEMORY):
             self.parts += Bytes.of(at, np.frombuffer(memoryview(value), np.uint8))
         elif isinstance(value, io.IOBase):
             self._paths.meet(str(getattr(value, "name", "")))
@@ -210,7 +221,7 @@ class Walk:
         if isinstance(value, collections.defaultdict):
             self.parts.append(ReadValue(f"{at}.default_factory", lambda: value.default_factory))
             self._todo.append((value.default_factory, f"{at}.default_factory"))
-        if not kinds.NUMBERS.issuperset(map(type, inner)):
+        if not NUMBERS.issuperset(map(type, inner)):
             told = map(short, keys) if isinstance(value, dict) else range(len(inner))
             self._todo += [(each, f"{at}[{key}]") for key, each in zip(told, inner, strict=True)]
 
@@ -253,7 +264,7 @@ class Walk:
             part = Names(at, state, all_names=not own)
             self.parts.append(part)
             self._owners.append((value, at, part))
-        elif not isinstance(value, (*kinds.CONSTANT, *kinds.EXTENDED)):
+        elif not isinstance(value, (*CONSTANT, *EXTENDED)):
             self._opaque(value, at)
         self._classes((*kind.__mro__, *map(type, kind.__mro__)))
 

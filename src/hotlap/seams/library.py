@@ -108,3 +108,15 @@ class Applying:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["_plan"])  # type: ignore[misc]
+
+
+class PlanCallback:
+    """What callbacks of frameworks have in common: the plan begins where the callback is built."""
+
+    def __init__(self, plan: Plan | Mapping[str, Any] | str | Path) -> None:
+        self._plan = Applying(plan)
+
+    @property
+    def applied(self) -> Applied:
+        """What became of the plan."""
+        return self._plan.applied

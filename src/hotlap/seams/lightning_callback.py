@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hotlap.facts.plan import Plan
-from hotlap.seams.library import Applied, Applying
+from hotlap.seams.library import PlanCallback
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
@@ -20,16 +17,8 @@ else:
     Callback = importlib.import_module(_USED).Callback
 
 
-class LightningCallback(Callback):
+class LightningCallback(PlanCallback, Callback):
     """Build it where the Trainer is built, or before; loaders that the Trainer is given must come after it."""
-
-    def __init__(self, plan: Plan | Mapping[str, Any] | str | Path) -> None:
-        self._plan = Applying(plan)
-
-    @property
-    def applied(self) -> Applied:
-        """What became of the plan."""
-        return self._plan.applied
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         self._plan.tell(trainer.global_rank)

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data.dataloader import _DatasetKind
 
 from hotlap.probe import boundary
-from hotlap.sameness.breach import Breach, declare
+from hotlap.sameness.breach import declare, items_changed, order_changed
 from hotlap.sameness.claim import AT_ONCE, TOO_LONG, Claim, is_listed, length_of, of_sampler
 from hotlap.sameness.dependencies import Dependencies
 from hotlap.seams.fitter import Fitted, Fitter
@@ -247,19 +247,11 @@ class Claims:
         return f"the script changes {what} while the epoch runs"
 
     def _declare_order(self, what: str) -> None:
-        made = (
-            f"{what}, which its sampler can depend on, changed after batches had been chosen at another time"
-        )
-        declare(Breach(self.order.knob, made))
+        declare(order_changed(self.order.knob, what))
         self._order_watched = False
 
     def _declare_items(self, what: str, batches: int) -> None:
-        made = (
-            f"the script changed {what} while the epoch ran, which its own workers would not have seen"
-            if self.own_workers
-            else f"the script changed {what} while batches were made ahead"
-        )
-        declare(Breach(self.items.knob, made, batches))
+        declare(items_changed(self.items.knob, what, batches, bool(self.own_workers)))
 
     def end(self) -> None:
         """The loop has had all batches of an epoch."""

@@ -19,7 +19,6 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -81,9 +80,7 @@ class TrainingMonitor:
             self._hooks = Hooks(self._seen)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

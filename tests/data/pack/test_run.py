@@ -185,7 +185,7 @@ def test_a_finished_shard_that_was_taken_away_is_written_again(speech, tmp_path,
     out = tmp_path / "out"
 
     def cut_off(job, folder, tasks, tell):
-        from hotlap.data.pack.pool import carry_out
+        from hotlap.data.pack.run import carry_out
 
         carry_out(job, folder, tasks[:4], tell)
         raise KeyboardInterrupt

@@ -22,9 +22,12 @@ DARK, LIGHT = 0, 1
 PAGE = {DARK: (0x0E, 0x13, 0x1A), LIGHT: (0xF5, 0xF6, 0xF8)}
 BACKWARD = (0x72, 0x63, 0xCF)
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium here: the HTML report was not drawn in a browser"
-)
+pytestmark = [
+    pytest.mark.runs,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium here: the HTML report was not drawn in a browser"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -114,6 +114,7 @@ def test_wide_words_do_not_break_the_width(timeline_of, view_of):
     assert max(cell_len(line) for line in text.splitlines()) <= 100
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("heavy", ["torch", "numpy", "rich", "plotly", "jinja2", "yaml"])
 def test_importing_the_report_imports_nothing_heavy(heavy):
     code = (
@@ -126,6 +127,7 @@ def test_importing_the_report_imports_nothing_heavy(heavy):
     )
 
 
+@pytest.mark.runs
 def test_drawing_needs_neither_torch_nor_numpy(views, tmp_path):
     from hotlap.report.renderers.json import Json
 

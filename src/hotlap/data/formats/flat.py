@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from hotlap.data.columns import Column, Rows, build_column, decoded, value_at, view_at
+from hotlap.data.formats import Column, ColumnShardWriter, build_column, decoded, value_at, view_at
 from hotlap.data.samples import Array, SampleError, read_arrays, write_arrays
 from hotlap.data.spans import Recycler, Spans
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
@@ -33,14 +33,7 @@ class Flat(ShardFormat):
         return FlatReader(path)
 
 
-class FlatWriter(ShardWriter):
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows = Rows()
-
-    def add(self, key: str, fields: Mapping[str, Any]) -> None:
-        self._rows.add(key, fields)
-
+class FlatWriter(ColumnShardWriter):
     def close(self) -> None:
         keys = self._rows.keys
         columns = {"": build_column("", keys, keys)} if keys else {}
@@ -48,9 +41,6 @@ class FlatWriter(ShardWriter):
         arrays: list[Array] = []
         head = {name: {"kind": column.kind, **_placed(column, arrays)} for name, column in columns.items()}
         write_arrays(self._path, {"samples": len(keys), "columns": head}, arrays)
-
-    def discard(self) -> None:
-        self._rows = Rows()
 
 
 def _placed(column: Column, arrays: list[Array]) -> dict[str, int]:

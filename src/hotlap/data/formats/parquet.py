@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hotlap.data.columns import Array, Column, Rows, decoded
+from hotlap.data.formats import Array, Column, ColumnShardWriter, decoded
 from hotlap.data.samples import SampleError
 from hotlap.ports.shard_format import Fields, ShardFormat, ShardReader, ShardWriter
 
@@ -44,14 +44,7 @@ class Parquet(ShardFormat):
         return ParquetReader(path)
 
 
-class ParquetWriter(ShardWriter):
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows = Rows()
-
-    def add(self, key: str, fields: Mapping[str, Any]) -> None:
-        self._rows.add(key, fields)
-
+class ParquetWriter(ColumnShardWriter):
     def close(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -72,9 +65,6 @@ class ParquetWriter(ShardWriter):
             write_statistics=[name for name in table.column_names if name not in media],
             write_page_checksum=True,
         )
-
-    def discard(self) -> None:
-        self._rows = Rows()
 
 
 class ParquetReader(ShardReader):

@@ -51,6 +51,23 @@ class SampleSource(ABC):
         """Changes when the samples may have changed."""
 
 
+class FileSource(SampleSource):
+    """Samples that lie in files of their own."""
+
+    @abstractmethod
+    def paths(self, index: int) -> Sequence[Path]:
+        """The files of a sample."""
+
+    def where(self, index: int) -> str:
+        return str(self.paths(index)[0])
+
+    def sizes(self) -> Sequence[int]:
+        return [sum(stat_of(path).st_size for path in self.paths(index)) for index in range(len(self.keys))]
+
+    def fingerprint(self) -> str:
+        return files_fingerprint(path for index in range(len(self.keys)) for path in self.paths(index))
+
+
 def unique_keys(names: Iterable[str]) -> list[str]:
     """Names as flat, dot-free keys: readers of tars take what follows the first dot for the suffix."""
     seen: dict[str, int] = {}
@@ -90,13 +107,16 @@ def no_arguments(name: str, arguments: Arguments) -> None:
         raise SampleError(f"{name} is no dataset class, so it takes no --arg ({given}).", "leave --arg away")
 
 
-def read_file(path: Path) -> bytes:
+def read_intact(path: Path) -> bytes:
+    """The content of a file that is there and whole, by what its suffix says that it is."""
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise SampleError(
             f"{path} cannot be read: {error.strerror}.", "restore the file or leave it out"
         ) from None
+    check_intact(path.suffix[1:].lower(), content)
+    return content
 
 
 # Looks whether a file is whole, as far as its head and its end tell: no decoding, so that packing stays a copy.

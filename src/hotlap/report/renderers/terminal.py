@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hotlap.facts.timeline import Stage
 from hotlap.ports.renderer import Renderer
-from hotlap.report import advice, paper, sheet, words
+from hotlap.report import advice, sheet, words
 from hotlap.report import advice as rewrites
 from hotlap.report.locale import Phrases
 from hotlap.report.outcome import document_of
@@ -40,7 +40,7 @@ def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_
     """The report as text."""
     document = document_of(view, Phrases(lang))
     if document is not None:
-        return paper.draw(document, Phrases(lang), colour, ascii_only)
+        return sheet.draw_document(document, Phrases(lang), colour, ascii_only)
     return sheet.drawn(_parts(view, Phrases(lang), ascii_only), colour)
 
 

@@ -10,20 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.data.decode import SOUNDS, cut, duration_of
-from hotlap.data.pack.source import (
-    Arguments,
-    SampleSource,
-    check_intact,
-    files_fingerprint,
-    no_arguments,
-    read_file,
-    stat_of,
-    unique_keys,
-)
+from hotlap.data.pack.source import Arguments, FileSource, no_arguments, read_intact, unique_keys
 from hotlap.data.samples import Fields, SampleError
 
 
-class Manifest(SampleSource):
+class Manifest(FileSource):
     """Sounds are copied as they are; an entry with an `offset` is cut out of its file."""
 
     @classmethod
@@ -49,12 +40,12 @@ class Manifest(SampleSource):
 
     def read(self, index: int) -> Fields:
         entry, path = self._entries[index], self._sound(index)
-        content, suffix = read_file(path), path.suffix[1:].lower()
+        suffix = path.suffix[1:].lower()
         if suffix not in SOUNDS:
             raise SampleError(
                 f"{path} is no sound that hotlap reads.", f"convert it to one of {', '.join(SOUNDS)}"
             )
-        check_intact(suffix, content)
+        content = read_intact(path)
         values = {name: value for name, value in entry.items() if name not in ("audio_filepath", "shard_id")}
         if values.get("offset"):
             content = cut(memoryview(content), values.pop("offset"), values["duration"])
@@ -62,15 +53,13 @@ class Manifest(SampleSource):
             values["duration"] = round(duration_of(memoryview(content)), 6)
         return {**values, suffix: content}
 
-    def where(self, index: int) -> str:
-        return str(self._sound(index))
-
-    def sizes(self) -> Sequence[int]:
-        return [stat_of(self._sound(index)).st_size for index in range(len(self._entries))]
+    def paths(self, index: int) -> Sequence[Path]:
+        return [self._sound(index)]
 
     def fingerprint(self) -> str:
-        sounds = files_fingerprint(self._sound(index) for index in range(len(self._entries)))
-        return hashlib.sha256(f"{self._text}{sounds}".encode("utf-8", "surrogateescape")).hexdigest()
+        return hashlib.sha256(
+            f"{self._text}{super().fingerprint()}".encode("utf-8", "surrogateescape")
+        ).hexdigest()
 
     def _sound(self, index: int) -> Path:
         return self._path.parent / str(self._entries[index]["audio_filepath"])

@@ -8,22 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hotlap.data.pack.source import (
-    Arguments,
-    SampleSource,
-    check_intact,
-    files_fingerprint,
-    no_arguments,
-    read_file,
-    stat_of,
-)
+from hotlap.data.pack.source import Arguments, FileSource, files_fingerprint, no_arguments, read_intact
 from hotlap.data.samples import Fields, SampleError
 
 Row = dict[str, Any]
 _TABLES = ("sample", "sample_data", "calibrated_sensor", "sensor", "ego_pose", "scene")
 
 
-class NuScenes(SampleSource):
+class NuScenes(FileSource):
     """Every camera as `CAM_FRONT.jpg`, every point cloud as `LIDAR_TOP.bin`; poses, calibration and boxes beside."""
 
     @classmethod
@@ -56,9 +48,7 @@ class NuScenes(SampleSource):
             calibration = self._by_token["calibrated_sensor"][row["calibrated_sensor_token"]]
             channel = self._by_token["sensor"][calibration["sensor_token"]]["channel"]
             suffix = row["filename"].rpartition(".")[2].lower()
-            content = read_file(self._root / row["filename"])
-            check_intact(suffix, content)
-            fields[f"{channel}.{suffix}"] = content
+            fields[f"{channel}.{suffix}"] = read_intact(self._root / row["filename"])
             pose = self._by_token["ego_pose"][row["ego_pose_token"]]
             fields["sensors"][channel] = {
                 "calibration": calibration,
@@ -70,11 +60,9 @@ class NuScenes(SampleSource):
     def where(self, index: int) -> str:
         return f"key frame {self._samples[index]['token']}"
 
-    def sizes(self) -> Sequence[int]:
-        return [
-            sum(stat_of(self._root / row["filename"]).st_size for row in self._frames.get(token, []))
-            for token in self.keys
-        ]
+    def paths(self, index: int) -> Sequence[Path]:
+        rows = self._frames.get(self._samples[index]["token"], [])
+        return [self._root / row["filename"] for row in rows]
 
     def fingerprint(self) -> str:
         frames = (self._root / row["filename"] for rows in self._frames.values() for row in rows)

@@ -9,20 +9,11 @@ from functools import cached_property
 from pathlib import Path
 
 from hotlap.data.decode import PICTURES
-from hotlap.data.pack.source import (
-    Arguments,
-    SampleSource,
-    check_intact,
-    files_fingerprint,
-    no_arguments,
-    read_file,
-    stat_of,
-    unique_keys,
-)
+from hotlap.data.pack.source import Arguments, FileSource, no_arguments, read_intact, unique_keys
 from hotlap.data.samples import Fields
 
 
-class Pictures(SampleSource):
+class Pictures(FileSource):
     """In an order that mixes the classes: tools that read shards one after the other shuffle only within a buffer."""
 
     @classmethod
@@ -42,22 +33,15 @@ class Pictures(SampleSource):
 
     def read(self, index: int) -> Fields:
         name = self._names[index]
-        content, suffix = read_file(self._root / name), Path(name).suffix[1:].lower()
-        check_intact(suffix, content)
+        content, suffix = read_intact(self._root / name), Path(name).suffix[1:].lower()
         fields: Fields = {"jpg" if suffix == "jpeg" else suffix: content, "path": name}
         if self._classes:
             label = Path(name).parts[0]
             fields |= {"label": self._classes.get(label, -1), "class": label if "/" in name else ""}
         return fields
 
-    def where(self, index: int) -> str:
-        return str(self._root / self._names[index])
-
-    def sizes(self) -> Sequence[int]:
-        return [stat_of(self._root / each).st_size for each in self._names]
-
-    def fingerprint(self) -> str:
-        return files_fingerprint(self._root / each for each in self._names)
+    def paths(self, index: int) -> Sequence[Path]:
+        return [self._root / self._names[index]]
 
 
 def _pictures(root: str) -> Iterator[str]:

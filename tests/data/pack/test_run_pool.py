@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from hotlap.data.decode import default_decoders
-from hotlap.data.pack import pool
+from hotlap.data.pack import run as pool
 from hotlap.data.pack.job import PackRequest, plan_job
-from hotlap.data.pack.pool import ProgressReporter, carry_out
-from hotlap.data.pack.run import pack
+from hotlap.data.pack.run import ProgressReporter, carry_out, pack
 from hotlap.data.pack.sources import open_source
 from hotlap.data.pack.work import PackTask, ShardFolder
 from hotlap.data.shards import open_shards
@@ -73,10 +72,10 @@ def test_a_task_on_the_cluster_tells_what_it_did_or_what_was_wrong(speech, tmp_p
     ShardFolder(tmp_path / "out").work.mkdir(parents=True)
     here = Path.cwd()
     try:
-        done = pool._carry_out(job, tmp_path / "out", PackTask("shard", 0), tmp_path)
+        done = pool._carried(job, tmp_path / "out", PackTask("shard", 0), tmp_path)
         assert done[0] == job.bounds[1] and (tmp_path / "out" / "audio_0.tar").exists()
         (speech / "clips/s.0.wav").write_bytes(b"")
-        what, remedy = pool._carry_out(job, tmp_path / "out", PackTask("shard", 0), tmp_path)
+        what, remedy = pool._carried(job, tmp_path / "out", PackTask("shard", 0), tmp_path)
     finally:
         os.chdir(here)
     assert "s.0.wav: the file is damaged: it is empty" in what and remedy

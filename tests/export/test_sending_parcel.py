@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hotlap.export.parcel import parcel_of
+from hotlap.export.sending import parcel_of
 from hotlap.facts import codec
 from hotlap.ports.exporter import Parcel
 

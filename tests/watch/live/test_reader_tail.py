@@ -9,8 +9,7 @@ import pytest
 from hotlap.probe import marks
 from hotlap.probe.marks import Kind
 from hotlap.timeline.fold import fold
-from hotlap.watch.live.reader import lately
-from hotlap.watch.live.tail import KEPT, Tail
+from hotlap.watch.live.reader import KEPT, Tail, lately
 
 MS = 1_000_000
 
