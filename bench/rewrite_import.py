@@ -8,15 +8,17 @@ The original is read from its compiled file, as on every import but the first.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
+from hotlap.facts.plan import Plan
 from hotlap.facts.rewrite import Rewriting
 from hotlap.launch.environment import child_environment
+from hotlap.launch.planned import pass_plan
 from hotlap.rewriting.hook import spotted
 from hotlap.source.files import SourceFile
 from interleave import host_line
@@ -82,10 +84,10 @@ def timed(folder: Path, wanted: list[Rewriting]) -> list[float]:
     """CPU milliseconds of the import, and of the process up to its end."""
     probe = folder / "probe"
     probe.mkdir(exist_ok=True)
-    plan = probe / "plan.json"
-    settings = {each.key: each.setting for each in wanted}
-    plan.write_text(json.dumps({"settings": settings, "home": str(folder)}))
+    with contextlib.chdir(folder):
+        plan = pass_plan(probe, Plan({each.key: each.setting for each in wanted}))
     environment = child_environment(probe, plan=plan, taps=False)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     words = [sys.executable, "clock.py"]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     return [float(each) for each in done.stdout.split()]

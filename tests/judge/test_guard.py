@@ -297,5 +297,15 @@ def test_a_rewrite_that_rounds_leaves_the_first_loss_and_the_draws_as_they_were(
     found = rewritten(base, off, "rounding")
     assert found.sameness is Sameness.DIFFERENT
     assert "more than rounding" in found.reason
+    updated = [
+        replace(each, losses=(each.losses[0], each.losses[1] * 1.002, *each.losses[2:])) for each in base
+    ]
+    found = rewritten(base, updated, "rounding")
+    assert found.sameness is Sameness.DIFFERENT
+    assert "backward number 2" in found.reason
+    drifted = [
+        replace(each, losses=(*each.losses[:2], each.losses[2] * 1.002, *each.losses[3:])) for each in base
+    ]
+    assert rewritten(base, drifted, "rounding").sameness is Sameness.SAME
     drawn = [replace(each, generators="others") for each in base]
     assert rewritten(base, drawn, "rounding").reason == "the random numbers are not the same"

@@ -4,6 +4,7 @@ import gc
 import sys
 import threading
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -57,6 +58,13 @@ def test_names_attributes_and_entries_of_a_frame():
     assert found["x"].startswith("torch.Tensor float32 2x3")
     assert "self.explodes" not in found
     assert found["self"].endswith("torch.nn.modules.module.Module")
+
+
+def test_a_variable_of_the_enclosing_function_hides_a_global_one():
+    """A global one that is called as an attribute of it is too."""
+    namespace = {"x": torch.ones(2, 3), "look": lambda: values_of(sys._getframe(1))}
+    exec("def f(self):\n    x = self.x\n    return [look() for _ in range(1)][0]", namespace)
+    assert namespace["f"](SimpleNamespace(x=torch.ones(4)))["x"] == "torch.Tensor float32 4 cpu"
 
 
 def look_from_aside(ready, go, found):

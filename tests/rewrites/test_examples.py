@@ -23,7 +23,7 @@ from hotlap.ports.knob import Numerics
 from hotlap.probe.values import values_of
 from hotlap.report.locale import LANGUAGES, Phrases, fields, texts
 from hotlap.rewriting.hook import all_rewrites, spotted
-from hotlap.source.files import SourceFile, compiled, edited
+from hotlap.source.files import SourceFile, changed_file, compiled, edited
 from hotlap.source.values import merged
 
 pytestmark = pytest.mark.runs
@@ -132,6 +132,8 @@ def test_it_is_recognised_and_the_change_computes_the_same(pattern, text, tmp_pa
     for line in [*after.decode().splitlines()]:
         assert line == line.rstrip()
     again, _ = run(compiled(source.text, edits, str(source.path)), call, str(source.path))
+    original, changed = compiled(source.text, [], str(source.path)), changed_file(source, edits)
+    assert changed.within(original, str(source.path)) == changed.whole(str(source.path))
     classes = {each.site.numerics or each.pattern.numerics for each in sites}
     compare(value, again, exact=classes == {Numerics.BITWISE})
 

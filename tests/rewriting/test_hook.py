@@ -1,5 +1,6 @@
 """A plan's rewrites in real processes: modules, scripts, spawned workers; the files on disk stay as they are."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from hotlap.facts.plan import Plan
 from hotlap.facts.rewrite import Rewriting
 from hotlap.launch.environment import child_environment
+from hotlap.launch.planned import pass_plan
 from hotlap.rewriting.hook import spotted
 from hotlap.source.files import SourceFile
 
@@ -85,6 +88,12 @@ if __name__ == "__main__":
         with context.Pool(1) as pool:
             print(json.dumps(pool.apply(facts)))
 '''
+CHANGES = """
+import pathlib, subprocess, sys
+path = pathlib.Path("facts_of_hook_test.py")
+path.write_text(path.read_text().replace("A comment that stays.", "Another comment."))
+print(subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout, end="")
+"""
 SEEN = {"samples": "torch.Tensor float32 ? cpu"}
 
 
@@ -99,18 +108,19 @@ def entry(path, function, folder):
     )
 
 
-def ran(folder, words, wanted, cwd=None):
+def ran(folder, words, wanted, *, prepared=True):
     """The facts that a process prints under a plan."""
     probe = folder / "probe"
     probe.mkdir(exist_ok=True)
-    plan = probe / "plan.json"
-    plan.write_text(
-        json.dumps({"settings": {each.key: each.setting for each in wanted}, "home": str(folder)})
-    )
+    with contextlib.chdir(folder):
+        plan = pass_plan(probe, Plan({each.key: each.setting for each in wanted}))
+    passed = json.loads(plan.read_text())
+    if not prepared:
+        plan.write_text(json.dumps({**passed, "prepared": {}}))
     environment = child_environment(probe, plan=plan, taps=False)
     done = subprocess.run(
         [sys.executable, *words],
-        cwd=cwd or folder,
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
@@ -134,10 +144,12 @@ def check(facts, text):
     assert facts["pickled"]
 
 
-def test_a_script_is_run_with_rewritten_functions_and_is_otherwise_as_python_runs_it(tmp_path):
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_script_is_run_with_rewritten_functions_and_is_otherwise_as_python_runs_it(prepared, tmp_path):
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
-    ((here, there), errors) = ran(tmp_path, ["train.py", "spawn"], wanted_of(path, tmp_path))
+    wanted = wanted_of(path, tmp_path)
+    ((here, there), errors) = ran(tmp_path, ["train.py", "spawn"], wanted, prepared=prepared)
     check(here, SCRIPT)
     check(there, SCRIPT)
     assert (here["name"], there["name"]) == ("__main__", "__mp_main__")
@@ -161,14 +173,15 @@ def test_from_another_folder_and_through_a_link(tmp_path):
         assert (here["path"], here["file"]) == (plain["path"], plain["file"])
 
 
-def test_a_module_and_one_run_by_its_name(tmp_path):
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_module_and_one_run_by_its_name(prepared, tmp_path):
     path = tmp_path / "facts_of_hook_test.py"
     path.write_text(SCRIPT)
     (tmp_path / "train.py").write_text(
         "import json, facts_of_hook_test as it\nprint(json.dumps(it.facts()))\n"
     )
     for words in (["train.py"], ["-m", "facts_of_hook_test"]):
-        (here,), _ = ran(tmp_path, words, wanted_of(path, tmp_path))
+        (here,), _ = ran(tmp_path, words, wanted_of(path, tmp_path), prepared=prepared)
         check(here, SCRIPT)
     cached = ran(tmp_path, ["train.py"], [])[0][0]
     assert cached["torn"] == 3, "the rewritten code must not be stored for other runs"
@@ -180,6 +193,15 @@ def test_a_changed_source_is_loaded_as_it_is(tmp_path):
     wanted = wanted_of(path, tmp_path)
     path.write_text(SCRIPT.replace("# A comment that stays.", "# Another comment."))
     (here,), _ = ran(tmp_path, ["train.py"], wanted)
+    assert (here["torn"], here["doubled"]) == (3, [30, 30])
+
+
+def test_what_the_parent_has_prepared_counts_for_its_text_alone(tmp_path):
+    """The script changes its module after the parent has looked, and starts a process that loads it."""
+    path = tmp_path / "facts_of_hook_test.py"
+    path.write_text(SCRIPT)
+    (tmp_path / "train.py").write_text(CHANGES)
+    (here,), _ = ran(tmp_path, ["train.py"], wanted_of(path, tmp_path))
     assert (here["torn"], here["doubled"]) == (3, [30, 30])
 
 

@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from hotlap.plan.catalogue import some_knobs
 from hotlap.ports.target import Trainer
 from hotlap.probe import boundary
 from hotlap.seams.compute_ladder import ComputeFallbacks, LateFlags
+from hotlap.seams.fitter import Fitter
 
 PLANTED = 4  # the call at which the fault comes
 
@@ -248,3 +250,5 @@ def test_a_frameworks_own_scaler_gets_its_gradients(fit_compute, plan):
 def test_it_watches_only_where_numbers_may_change(fit_compute):
     assert not ComputeFallbacks.is_wanted(fit_compute(set_to_none=True, grad_checkpointing=True))
     assert ComputeFallbacks.is_wanted(fit_compute(compile="default"))
+    settings = {"sum-over-tensor@train.py:3": "{}"}
+    assert not ComputeFallbacks.is_wanted(Fitter(settings, some_knobs(settings)))

@@ -1,12 +1,21 @@
 """Edited source compiles to code whose positions are those of the file on disk."""
 
 import ast
+import json
 import random
 
 import pytest
 
 from hotlap.ports.rewrite import Edit
-from hotlap.source.files import SourceFile, UnreadableError, compiled, edited, line_starts
+from hotlap.source.files import (
+    ChangedFile,
+    SourceFile,
+    UnreadableError,
+    changed_file,
+    compiled,
+    edited,
+    line_starts,
+)
 
 
 def positions(code):
@@ -94,3 +103,119 @@ def test_functions_by_name_and_line(tmp_path):
     assert [source.function_at(line).qualname for line in lines] == [
         "<module>", "C.m", "C.m", "C.m.<locals>.inner", "C.m",
     ]  # fmt: skip
+
+
+# Only the changed functions of a file are compiled, and the code is what the whole file would give.
+
+
+SOURCE = '''"""A module — with more than ASCII."""
+from __future__ import annotations
+import functools
+
+LIMIT = 3
+
+
+@functools.cache
+def first(samples: Unknown) -> Unknown:
+    return functools.reduce(max, total(samples))
+
+
+class Items(Base, metaclass=Meta):
+    """Its docstring."""
+
+    size = total([1])
+
+    class Inner:
+        @property
+        def peak(self, start=total([2])):
+            return super().peak + [self.__hidden for _ in range(total(self))][0]
+
+    async def fetched(self): return total(self)
+
+    def last(self):
+        def inner():
+            return total(self)
+
+        return inner
+
+
+if LIMIT:
+    def conditional(x):
+        return total(x)
+
+
+def again(x): return total(x)
+def again(x): return total(x)
+'''
+
+
+def changed(path, text, *places):
+    """Each place, a number of `total(`, calls another function."""
+    path.write_bytes(text)
+    found = [at for at in range(len(text)) if text.startswith(b"total(", at)]
+    edits = [Edit(found[place], found[place] + 5, "(\n  other\n  )") for place in places]
+    return changed_file(SourceFile.read(path), edits)
+
+
+def codes(code):
+    """All that there is to know of it, lines and columns with it."""
+    yield (
+        code.co_code,
+        [*code.co_positions()],
+        code.co_filename,
+        code.co_flags,
+        code.co_qualname,
+        code.co_names,
+    )
+    for each in code.co_consts:
+        if hasattr(each, "co_code"):
+            yield from codes(each)
+        else:
+            yield repr(each)
+
+
+IN_FUNCTIONS = [(0,), (3,), (4,), (5,), (0, 3, 4, 5), (7,), (7, 8)]
+OUTSIDE = {"a class body": (1,), "a default": (2,), "a condition": (6,), "one of them": (0, 2)}
+
+
+@pytest.mark.parametrize(
+    "text", [SOURCE.encode(), SOURCE.replace("\n", "\r\n").encode()], ids=["unix", "windows"]
+)
+@pytest.mark.parametrize("places", [*IN_FUNCTIONS, *OUTSIDE.values()], ids=str)
+def test_the_code_is_that_of_the_whole_file(places, text, tmp_path):
+    found = changed(tmp_path / "a.py", text, *places)
+    original = compiled(text, [], "a.py")
+    assert [*codes(found.within(original, "a.py"))] == [*codes(found.whole("a.py"))]
+    assert [*codes(found.whole("a.py"))] != [*codes(original)]
+
+
+@pytest.mark.parametrize("places", IN_FUNCTIONS, ids=str)
+def test_only_changed_functions_are_compiled(places, tmp_path):
+    """A fault elsewhere in the text that is on disk by now, as the compiler of another Python sees it, is not met."""
+    text = SOURCE.encode()
+    found = changed(tmp_path / "a.py", text, *places)
+    broken = ChangedFile(text.replace(b"LIMIT = 3", b"LIMIT ? 3"), found.edits, found.parts)
+    original = compiled(text, [], "a.py")
+    assert [*codes(broken.within(original, "a.py"))] == [*codes(found.whole("a.py"))]
+
+
+@pytest.mark.parametrize("places", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_what_is_in_no_function_is_compiled_with_its_file(places, tmp_path):
+    found = changed(tmp_path / "a.py", SOURCE.encode(), *places)
+    broken = ChangedFile(found.text.replace(b"LIMIT = 3", b"LIMIT ? 3"), found.edits, found.parts)
+    with pytest.raises(SyntaxError):
+        broken.within(compiled(found.text, [], "a.py"), "a.py")
+
+
+def test_where_a_part_is_no_source_alone_the_whole_file_is_compiled(tmp_path):
+    text = SOURCE.replace("import functools\n", "import functools; NOTE = '''\n'''\n").encode()
+    found = changed(tmp_path / "a.py", text, 0)
+    assert not found.parts
+    assert [*codes(found.within(compiled(text, [], "a.py"), "a.py"))] == [*codes(found.whole("a.py"))]
+
+
+def test_it_is_passed_on_for_the_same_text_alone(tmp_path):
+    found = changed(tmp_path / "a.py", SOURCE.encode(), 0, 3)
+    passed = json.loads(json.dumps(found.plain()))
+    assert ChangedFile.of(found.text, passed) == found
+    assert ChangedFile.of(found.text + b"\n", passed) is None

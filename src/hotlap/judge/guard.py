@@ -23,7 +23,9 @@ _USUAL_SIZES = 2  # of batches: the last one of an epoch is smaller
 STANDSTILL = 0.5  # of the baseline's way: a model that moves less drops updates
 PACE = 1.5  # times as far, or as little, in a step as the baseline: a rate that is off by two
 LEAST_ANSWERS = 4  # of a model to reference batches
-ROUNDED = 1e-4  # of the first loss: what single precision loses in a sum of a million numbers, ten times over
+ROUNDED = (
+    1e-4  # of the first losses: what single precision loses in a sum of a million numbers, ten times over
+)
 REPEATED = 0.1  # of the samples: more that come twice in an epoch than without the plan are another training
 
 _WHAT = ("the batches", "the losses", "the parameters", "the random numbers")
@@ -84,8 +86,8 @@ def so_far(base: Witness, plan: Witness, numerics: str) -> Guarded:
 
 def rewritten(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -> Guarded:
     """Of changes of the source alone, which round differently and do nothing else: the first step of each pair sees the
-    same batch with the same weights, so that its loss is the same but for rounding, and as many random numbers are
-    drawn. What is wrong by little is lost in the scatter between seeds; here it is not."""
+    same batch with the same weights, so that its loss and the next one are the same but for rounding, and as many
+    random numbers are drawn. What is wrong by little is lost in the scatter between seeds; here it is not."""
     found = unlike_at_first(base, plan)
     if found:
         steps = min((min(one.steps, other.steps) for one, other in _paired(base, plan)), default=0)
@@ -94,17 +96,21 @@ def rewritten(base: Sequence[Witness], plan: Sequence[Witness], numerics: str) -
 
 
 def unlike_at_first(base: Sequence[Witness], plan: Sequence[Witness]) -> str:
-    """How the first steps show more than rounding; empty where they do not."""
+    """How the first steps show more than rounding; empty where they do not. Up to the first loss after an update: what
+    changes gradients or weights shows in no earlier one, and later ones have drifted apart."""
     for one, other in _paired(base, plan):
-        if (
-            not one.losses
-            or not other.losses
-            or not all(map(math.isfinite, (one.losses[0], other.losses[0])))
+        backwards = round(len(one.losses) / one.steps) if one.steps else 0
+        for number, (before, after) in enumerate(
+            zip(one.losses[: backwards + 1], other.losses[: backwards + 1], strict=False), start=1
         ):
-            continue
-        before, after = one.losses[0], other.losses[0]
-        if abs(after - before) > ROUNDED * abs(before):
-            return f"the first loss is {after:.6g} in place of {before:.6g}, which is more than rounding"
+            finite = math.isfinite(before) and math.isfinite(after)
+            if finite and abs(after - before) > ROUNDED * abs(before):
+                more = f"is {after:.6g} in place of {before:.6g}, which is more than rounding"
+                return (
+                    f"the first loss {more}"
+                    if number == 1
+                    else f"the loss of backward number {number} {more}"
+                )
         if one.steps == other.steps and one.generators != other.generators:
             return f"{_WHAT[3]} are not the same"
     return ""

@@ -130,7 +130,8 @@ def _install_rewrites(path: Path) -> None:
     if wanted:
         from hotlap.rewriting import hook
 
-        hook.install([Rewriting.of(*each) for each in wanted.items()], passed["home"])
+        rewritings = [Rewriting.of(*each) for each in wanted.items()]
+        hook.install(rewritings, passed["home"], passed.get("prepared", {}))
 
 
 def _fit_plan(path: Path, folder: Path) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from hotlap.facts import codec
 from hotlap.facts.job import Job
 from hotlap.facts.plan import Plan
+from hotlap.facts.rewrite import Rewriting, is_rewrite
 from hotlap.launch import runfolder
 from hotlap.launch.environment import child_environment, counted
 from hotlap.launch.oom_retry import corrected, left_alone, settled, steps_down
@@ -51,9 +52,18 @@ def pass_plan(
     """The file that `child_environment(plan=...)` names: JSON, as the training process may not have YAML."""
     path = folder / _PASSED
     passed = {"settings": dict(plan.settings), "asking": asking, "options": dict(options or {})}
-    passed["home"] = str(Path.cwd())  # which files of rewrites are relative to
+    home = passed["home"] = str(Path.cwd())  # which files of rewrites are relative to
+    rewrites = {key: value for key, value in plan.settings.items() if is_rewrite(key)}
+    if rewrites:
+        passed["prepared"] = boundary.attempt(_prepared, rewrites, home) or {}
     codec.write_text(path, json.dumps(passed))
     return path
+
+
+def _prepared(rewrites: Mapping[str, Any], home: str) -> dict[str, Any]:
+    from hotlap.rewriting.hook import prepare
+
+    return prepare([Rewriting.of(*each) for each in rewrites.items()], home)
 
 
 def run_planned(

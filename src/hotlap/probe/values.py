@@ -44,7 +44,8 @@ def _read(frame: FrameType, names: set[str], found: dict[str, str], traced: bool
         return
     shared = frame.f_globals
     for name in names:
-        if name in shared and not isinstance(shared[name], ModuleType | FunctionType | type):
+        known = name in found  # a variable of the enclosing function, which hides a global one
+        if name in shared and not known and not isinstance(shared[name], ModuleType | FunctionType | type):
             _tell(name, shared[name], names, found)
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return  # a module's or a class's own statements: their variables are the globals

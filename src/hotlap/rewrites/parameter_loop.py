@@ -20,6 +20,7 @@ When it is not
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 
 from hotlap.ports.knob import Numerics
@@ -36,6 +37,12 @@ from hotlap.rewrites import (
 )
 
 _SIGNED = {ast.Mult: "mul", ast.Div: "div", ast.Add: "add", ast.Sub: "sub"}
+_LIST = re.compile(r"\[\w+\.(?:grad\.data|grad|data) for \w+ in \w+\]")
+_LISTS = {
+    "grad": ("grads", "gradients"),
+    "data": ("weights", "parameter_data"),
+    "grad.data": ("grads_data", "gradient_data"),
+}
 _OF_NUMBERS = ("mul_", "div_", "add_", "sub_")
 _OF_TENSORS = ("add_", "sub_", "copy_")
 
@@ -74,7 +81,20 @@ class ParameterLoop(Rewrite):
         if not changed or used_outside(function, node, name):
             return []
         first = f"{kept} = [{name} for {name} in {listed}{condition}]"
-        return [first, f"if {kept}:", *(f"{step}{each}" for each in changed)]
+        return [first, f"if {kept}:", *(f"{step}{each}" for each in _listed_once(function, changed))]
+
+
+def _listed_once(function: Function, lines: list[str]) -> list[str]:
+    """Lists that several lines use get a name: to make one takes as long as a call."""
+    together = "\n".join(lines)
+    named = []
+    for text in dict.fromkeys(_LIST.findall(together)):
+        wanted = _LISTS[text.split(" ")[0].partition(".")[2]]
+        name = free_name(function, *wanted)
+        if together.count(text) > 1 and name:
+            together = together.replace(text, name)
+            named.append(f"{name} = {text}")
+    return [*named, *together.split("\n")]
 
 
 class _Names:

@@ -7,6 +7,7 @@ Before
     best = sorted(scores, reverse=True)
 After
     best = list(scores.sort(stable=True, descending=True).values)
+    of `sorted(scores)[-1]`: scores.sort(stable=True).values[-1]
 When it is the same
     Always: a list of the same elements in the same order. Equal ones stay in their order.
 When it is not
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from hotlap.ports.knob import Numerics
 from hotlap.ports.rewrite import TENSOR, Edit, Function, Rewrite, Seen, Site
 from hotlap.rewrites import calls, local_name
+from hotlap.source.values import full_name
 
 
 class SortedOverTensor(Rewrite):
@@ -48,6 +50,29 @@ class SortedOverTensor(Rewrite):
         if site.values["type"] == TENSOR:
             turned = any(each.arg == "reverse" and getattr(each.value, "value", 0) for each in call.keywords)
             words = "stable=True, descending=True" if turned else "stable=True"
-            return (function.replace(call, f"list({function.primary(walked)}.sort({words}).values)"),)
-        text = f'{local_name(function, "numpy")}.sort({function.text(walked)}, kind="stable")'
+            text = f"{function.primary(walked)}.sort({words}).values"
+        else:
+            text = f'{local_name(function, "numpy")}.sort({function.text(walked)}, kind="stable")'
+        match function.parents.get(call):
+            case ast.Subscript(value=value, slice=place) if value is call and _is_index(
+                function, place, seen
+            ):
+                return (function.replace(call, text),)
+            case ast.Subscript(value=value, slice=ast.Slice(step=None) as part) as some if value is call:
+                return (function.replace(some, f"list({text}[{function.text(part)}])"),)
         return (function.replace(call, f"list({text})"),)
+
+
+def _is_index(function: Function, node: ast.expr, seen: Seen) -> bool:
+    """Whether it is a plain int, which tensors and lists understand alike."""
+    match node:
+        case ast.Constant(value=value):
+            return type(value) is int
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return _is_index(function, inner, seen)
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv(), left=left, right=right):
+            return _is_index(function, left, seen) and _is_index(function, right, seen)
+        case ast.Call(func=called):
+            return full_name(function.module, called) == "len"
+    found = seen.value(node)
+    return found is not None and found.type == "int"

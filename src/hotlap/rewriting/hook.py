@@ -22,7 +22,7 @@ from hotlap import rewrites
 from hotlap.discover import unit, units
 from hotlap.facts.rewrite import Rewriting
 from hotlap.ports.rewrite import Edit, Function, Rewrite, Site
-from hotlap.source.files import SourceFile, UnreadableError, compiled, edited_tree
+from hotlap.source.files import ChangedFile, SourceFile, UnreadableError, changed_file
 from hotlap.source.values import Observed
 
 _reasons: dict[str, str] = {}
@@ -34,13 +34,16 @@ def installed() -> dict[str, str]:
     return dict(_reasons)
 
 
-def install(wanted: Iterable[Rewriting], folder: str) -> None:
-    """Called once, before any of the user's code; files are relative to the folder."""
-    by_file: dict[str, list[Rewriting]] = {}
-    for each in wanted:
-        by_file.setdefault(os.path.realpath(Path(folder, each.file)), []).append(each)
-    changed: dict[str, tuple[SourceFile, list[Edit]]] = {}
-    for file, several in by_file.items():
+def install(wanted: Iterable[Rewriting], folder: str, prepared: Mapping[str, dict[str, Any]]) -> None:
+    """Called once, before any of the user's code; files are relative to the folder. What the parent has prepared is
+    taken where the file is still the same."""
+    changed: dict[str, ChangedFile] = {}
+    for file, several in _by_file(wanted, folder).items():
+        ready = _ready(file, prepared[file]) if file in prepared else None
+        if ready is not None:
+            changed[file] = ready
+            _reasons.update({each.key: "" for each in several})
+            continue
         accepted: list[Rewriting] = []
         for each in several:
             _reasons[each.key], made = _edited(file, [*accepted, each])
@@ -51,22 +54,50 @@ def install(wanted: Iterable[Rewriting], folder: str) -> None:
         _Loading(changed).install()
 
 
-def _edited(file: str, wanted: list[Rewriting]) -> tuple[str, tuple[SourceFile, list[Edit]] | None]:
+def prepare(wanted: Iterable[Rewriting], folder: str) -> dict[str, dict[str, Any]]:
+    """For `install`, by file. One with a rewrite that is refused is left to the training process, which tells why."""
+    found = {}
+    for file, several in _by_file(wanted, folder).items():
+        changed = _edited(file, several)[1]
+        if changed is not None:
+            found[file] = changed.plain()
+    return found
+
+
+def _by_file(wanted: Iterable[Rewriting], folder: str) -> dict[str, list[Rewriting]]:
+    found: dict[str, list[Rewriting]] = {}
+    for each in wanted:
+        found.setdefault(os.path.realpath(Path(folder, each.file)), []).append(each)
+    return found
+
+
+def _ready(file: str, prepared: dict[str, Any]) -> ChangedFile | None:
+    """None where the file has changed since, or this Python does not compile what the parent has made."""
+    try:
+        found = ChangedFile.of(Path(file).read_bytes(), prepared)
+        if found is not None:
+            found.check()
+    except (OSError, SyntaxError, ValueError, UnreadableError):
+        return None
+    return found
+
+
+def _edited(file: str, wanted: list[Rewriting]) -> tuple[str, ChangedFile | None]:
     """Why they are refused; else the file with its edits, which can be parsed."""
     try:
-        source, edits = edited_file(Path(file), wanted)
-        edited_tree(source.text, tuple(edits))
+        found = changed_file(*edited_file(Path(file), wanted))
+        found.check()
     except UnreadableError as error:
         return str(error), None
     except (SyntaxError, ValueError) as error:
         return f"the rewritten source cannot be compiled: {error}", None
-    return "", (source, edits)
+    return "", found
 
 
 class _Loading:
     """Stands in three ways to code: modules, the script itself, and the script in a spawned process."""
 
-    def __init__(self, changed: dict[str, tuple[SourceFile, list[Edit]]]) -> None:
+    def __init__(self, changed: dict[str, ChangedFile]) -> None:
         self._changed = changed
 
     def install(self) -> None:
@@ -74,7 +105,7 @@ class _Loading:
         self._around(runpy, "_get_code_from_file", self._get_code_from_file)
         script = sys.argv[0] if getattr(sys, "argv", None) else ""
         if script and script not in ("-c", "-m") and self._knows(script):
-            sys.path_hooks.insert(0, _Script(script, self._code).hook)
+            sys.path_hooks.insert(0, _Script(script, self._of(script)).hook)
 
     def _around(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         original = getattr(owner, name, None)
@@ -84,14 +115,13 @@ class _Loading:
     def _knows(self, file: str) -> bool:
         return os.path.realpath(file) in self._changed
 
-    def _code(self, file: str, prologue: ast.stmt | None = None) -> CodeType:
-        source, edits = self._changed[os.path.realpath(file)]
-        return compiled(source.text, edits, file, prologue)
+    def _of(self, file: str) -> ChangedFile:
+        return self._changed[os.path.realpath(file)]
 
     def _get_code(self, original: Callable[..., CodeType | None]) -> Callable[..., CodeType | None]:
         def get_code(loader: SourceFileLoader, fullname: str) -> CodeType | None:
-            file = str(loader.path)
-            return self._code(file) if self._knows(file) else original(loader, fullname)
+            file, found = str(loader.path), original(loader, fullname)
+            return self._of(file).within(found, file) if found is not None and self._knows(file) else found
 
         return get_code
 
@@ -101,7 +131,8 @@ class _Loading:
             file = str(args[-1])
             if not self._knows(file):
                 return found
-            code = self._code(os.fspath(Path(file).absolute()))
+            before = found[0] if isinstance(found, tuple) else found
+            code = self._of(file).within(before, os.fspath(Path(file).absolute()))
             return (code, *found[1:]) if isinstance(found, tuple) else code
 
         return get_code_from_file
@@ -110,8 +141,8 @@ class _Loading:
 class _Script:
     """Python runs a path that an importer claims as `__main__` of it. From then on all is as for a plain script."""
 
-    def __init__(self, script: str, code: Callable[[str, ast.stmt], CodeType]) -> None:
-        self._script, self._code = script, code
+    def __init__(self, script: str, changed: ChangedFile) -> None:
+        self._script, self._changed = script, changed
 
     def hook(self, path: str) -> _Script:
         """Python asks with the absolute path."""
@@ -133,7 +164,7 @@ class _Script:
 
     def get_code(self, _: str) -> CodeType:
         call = f"__import__({__name__!r}, fromlist=['x']).begin_script(globals(), {self._script!r})"
-        return self._code(self._script, ast.parse(call).body[0])
+        return self._changed.whole(self._script, ast.parse(call).body[0])
 
 
 def begin_script(namespace: dict[str, Any], script: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from hotlap.facts.rewrite import is_rewrite
 from hotlap.plan.record import wrapped
 from hotlap.ports.knob import UNCHANGED
 from hotlap.probe import boundary
@@ -47,8 +48,10 @@ class ComputeFallbacks:
 
     @staticmethod
     def is_wanted(fitter: Fitter) -> bool:
-        """Where every setting leaves the numbers as they are, so does the ladder."""
-        return any(fitter.knobs[key].numerics not in UNCHANGED for key in fitter.settings)
+        """Where every setting leaves the numbers as they are, so does the ladder; what a rewrite rounds has no lesser
+        setting."""
+        knobs = [fitter.knobs[key] for key in fitter.settings if not is_rewrite(key)]
+        return any(each.numerics not in UNCHANGED for each in knobs)
 
     def watch(self) -> None:
         self._training.backward.append(self._backward)

@@ -198,3 +198,161 @@ class _Back:
     def _place(self, offset: int) -> tuple[int, int]:
         line = bisect_right(self._before, offset) - 1
         return line + 1, offset - self._before[line]
+
+
+# What a parent finds out about a changed file, so that its training processes need not parse it or recognise anything.
+# The edits come with the hash of the text that they are of, and with the parts of it that compile alone: the functions
+# that are changed, the headers of the classes around them, and the imports, by which the compiler chooses how to call a
+# name's attributes. All other code is the original's own.
+
+
+Part = tuple[int, int]
+_BLANK = bytes(each if each in b"\r\n" else ord(" ") for each in range(256))
+_IN_FUNCTION = 0x1  # CO_OPTIMIZED: modules and classes do not have it
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A file's text with the edits that are made to it. Without `parts` it is compiled as a whole."""
+
+    text: bytes
+    edits: tuple[Edit, ...]
+    parts: tuple[Part, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """For the file that passes a plan on; the text is on disk."""
+        edits = [[each.start, each.end, each.text] for each in self.edits]
+        return {"hash": _digest(self.text), "edits": edits, "parts": [list(each) for each in self.parts]}
+
+    @classmethod
+    def of(cls, text: bytes, plain: dict[str, Any]) -> ChangedFile | None:
+        """None where the text is another one than the parent's."""
+        if plain["hash"] != _digest(text):
+            return None
+        parts = tuple((start, end) for start, end in plain["parts"])
+        return cls(text, tuple(Edit(*each) for each in plain["edits"]), parts)
+
+    def check(self) -> None:
+        """Raises SyntaxError or ValueError where the edited text cannot be compiled, UnreadableError where edits
+        overlap."""
+        edited_tree(self._alone() if self.parts else self.text, self.edits)
+
+    def whole(self, file: str, prologue: ast.stmt | None = None) -> CodeType:
+        """Compiled with all that is in it."""
+        return compiled(self.text, self.edits, file, prologue)
+
+    def within(self, original: CodeType, file: str) -> CodeType:
+        """The original's code with the changed functions in the place of theirs."""
+        found = self._spliced(original, file) if self.parts else None
+        return found if found is not None else self.whole(file)
+
+    def _spliced(self, original: CodeType, file: str) -> CodeType | None:
+        """None where one of the functions is not found in the original exactly once, or more than functions change."""
+        before, after = (compiled(self._alone(), edits, file) for edits in ((), self.edits))
+        pairs = [*_pairs(before, after)]
+        for old, new in pairs:
+            if new is None or sum(each == old for each in _functions(original)) != 1:
+                return None
+            original = _replaced(original, old, new)
+        return original if pairs else None
+
+    def _alone(self) -> bytes:
+        """All else is blank, so that lines and columns stay."""
+        pieces, position = [], 0
+        for start, end in self.parts:
+            pieces += [self.text[position:start].translate(_BLANK), self.text[start:end]]
+            position = end
+        return b"".join([*pieces, self.text[position:].translate(_BLANK)])
+
+
+def changed_file(source: SourceFile, edits: Sequence[Edit]) -> ChangedFile:
+    parts: set[Part] = set()
+    for edit in edits:
+        around = _parts_around(source, edit)
+        if not around:
+            return ChangedFile(source.text, tuple(edits))
+        parts |= around
+    starts = [*source.starts, len(source.text)]
+    for each in source.tree.body:
+        if isinstance(each, ast.Import | ast.ImportFrom) and not each.col_offset:
+            parts.add((starts[each.lineno - 1], starts[each.end_lineno or each.lineno]))
+    found = ChangedFile(source.text, tuple(edits), tuple(sorted(parts)))
+    try:
+        parsed(found._alone())
+    except SyntaxError:  # a text of several lines may begin behind an import
+        return ChangedFile(source.text, tuple(edits))
+    return found
+
+
+def _parts_around(source: SourceFile, edit: Edit) -> set[Part]:
+    """The function that holds an edit, with the headers of its classes; empty where it is in no such function."""
+    found: set[Part] = set()
+    body: list[ast.stmt] = source.tree.body
+    starts = [*source.starts, len(source.text)]
+    while True:
+        for each in body:
+            first, end = starts[_first_line(each) - 1], starts[each.end_lineno or each.lineno]
+            if first <= edit.start and edit.end <= end:
+                break
+        else:
+            return set()
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            return {*found, (first, end)}
+        if not isinstance(each, ast.ClassDef):
+            return set()
+        found.add((starts[each.lineno - 1], starts[_first_line(each.body[0]) - 1]))
+        body = each.body
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def _pairs(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType | None]]:
+    """Functions, no inner ones, that differ; None where the code around them differs too."""
+    if before == after:
+        return
+    if before.co_flags & _IN_FUNCTION:
+        yield before, after
+        return
+    if before.replace(co_consts=()) != after.replace(co_consts=()) or _plain(before) != _plain(after):
+        yield before, None
+        return
+    for old, new in zip(_inner(before), _inner(after), strict=True):
+        yield from _pairs(old, new)
+
+
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """Those of a module and of its classes."""
+    for each in _inner(code):
+        if each.co_flags & _IN_FUNCTION:
+            yield each
+        else:
+            yield from _functions(each)
+
+
+def _replaced(code: CodeType, old: CodeType, new: CodeType) -> CodeType:
+    constants: list[Any] = []
+    for each in code.co_consts:
+        if not isinstance(each, CodeType):
+            constants.append(each)
+        elif each.co_flags & _IN_FUNCTION:
+            constants.append(new if each == old else each)
+        else:
+            constants.append(_replaced(each, old, new))
+    changed = any(one is not other for one, other in zip(code.co_consts, constants, strict=True))
+    return code.replace(co_consts=tuple(constants)) if changed else code
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [each for each in code.co_consts if isinstance(each, CodeType)]
+
+
+def _plain(code: CodeType) -> list[str]:
+    """Constants by their text: 1, 1.0 and True are equal."""
+    return [repr(each) if not isinstance(each, CodeType) else "" for each in code.co_consts]
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
