@@ -13,6 +13,8 @@ from hotlap.errors import visible
 if TYPE_CHECKING:
     from hotlap.export.sending import Target
 
+_DRAWN = ("profile", "tuning", "comparison")  # kinds of views that a renderer draws
+
 
 def add_export_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -32,10 +34,25 @@ def wanted_exports(options: argparse.Namespace) -> tuple[Target, ...]:
 
 
 def export(view: Mapping[str, Any], folder: Path, targets: tuple[Target, ...]) -> None:
-    if targets:
-        from hotlap.pipeline.exporting import export as send
+    """After the job: whatever goes wrong is reported, and changes neither the run nor the exit code."""
+    if not targets:
+        return
+    from hotlap.probe import boundary
 
-        send(view, folder, targets, _say)
+    if boundary.attempt(_export, view, folder, targets) is None:
+        _say(f"not exported: {boundary.faults[-1]}")
+
+
+def _export(view: Mapping[str, Any], folder: Path, targets: tuple[Target, ...]) -> bool:
+    from hotlap.export.parcel import parcel_of
+    from hotlap.export.sending import send
+    from hotlap.pipeline import REPORT
+    from hotlap.report.renderers.markdown import Markdown
+
+    summary = Markdown().render(view) if view.get("kind", "profile") in _DRAWN else ""
+    page = folder / REPORT
+    send(parcel_of(view, folder, summary=summary, report=str(page) if page.is_file() else ""), targets, _say)
+    return True
 
 
 def _say(line: str) -> None:

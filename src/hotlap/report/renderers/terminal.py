@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from hotlap.facts.timeline import Stage
 from hotlap.ports.renderer import Renderer
-from hotlap.report import advice, paper, sheet, words
+from hotlap.report import advice, sheet, words
 from hotlap.report import advice as rewrites
+from hotlap.report.document import Document, Point
 from hotlap.report.locale import Phrases
 from hotlap.report.outcome import document_of
 from hotlap.report.sections import build
-from hotlap.report.sheet import BESIDE, SEVERITY, WIDTH, indented, labelled, text
+from hotlap.report.sheet import BESIDE, SEVERITY, WIDTH, indented, labelled, text, typed_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
 MOST_FIXES = 3
+TONES = {"good": "bold green", "warning": "bold yellow", "critical": "bold red"}
+ON_THE_PAGE = "trials"  # they were told one by one as they ended
+MOST_ROWS = 24  # an outcome is read once, and every row of it is a reason
 
 
 class Terminal(Renderer):
@@ -40,7 +44,7 @@ def draw(view: Mapping[str, Any], lang: str = "en", colour: bool = False, ascii_
     """The report as text."""
     document = document_of(view, Phrases(lang))
     if document is not None:
-        return paper.draw(document, Phrases(lang), colour, ascii_only)
+        return sheet.drawn(_outcome(document, Phrases(lang), ascii_only), colour)
     return sheet.drawn(_parts(view, Phrases(lang), ascii_only), colour)
 
 
@@ -127,3 +131,24 @@ def _others(view: Mapping[str, Any], say: Phrases) -> Iterable[RenderableType]:
         yield indented(head.append_text(text(f"  {words.headline(finding, say)}")))
         reason = " ".join(filter(None, (words.evidence(finding, say), place)))
         yield indented(text(reason, "", WIDTH - 4), 4)
+
+
+# Outcomes of other commands: their points beside their words, then their sections.
+
+
+def _outcome(document: Document, say: Phrases, ascii_only: bool) -> Iterable[RenderableType]:
+    yield labelled("hotlap", [text(document.command, "dim", BESIDE)])
+    for number, point in enumerate(document.points):
+        yield ""
+        yield labelled(point.label, _lines(point, TONES.get(document.tone, "bold") if number == 0 else ""))
+    for section in document.sections:
+        if section.id == ON_THE_PAGE:
+            continue
+        yield from sheet.section(section, ascii_only, say, MOST_ROWS)
+    yield ""
+    yield from (text(line, "dim") for line in document.closing)
+
+
+def _lines(point: Point, style: str) -> list[Text]:
+    lines = [text(sentence, style, BESIDE) for sentence in point.sentences]
+    return lines + [text(part, "bold") for line in point.commands for part in typed_lines(line, BESIDE)]
