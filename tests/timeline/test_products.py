@@ -147,6 +147,21 @@ def test_precisions_are_counted_apart(tmp_path):
     }
 
 
+def test_a_compiled_model_is_told(tmp_path):
+    """Its products are counted as far as they are still operators: here all of them, since nothing fuses them."""
+    torch.compiler.reset()
+    model = torch.compile(
+        nn.Sequential(nn.Linear(WIDTH, INNER), nn.ReLU(), nn.Linear(INNER, 8)), backend="aot_eager"
+    )
+    model(torch.randn(BATCH, WIDTH)).sum().backward()  # what the compiler traces would count as well
+    ops = profiled(tmp_path, model, torch.randn(BATCH, WIDTH))
+    forward = 2 * BATCH * (WIDTH * INNER + INNER * 8)
+    assert ops.compiled
+    assert flops(ops, Stage.FORWARD) == pytest.approx(forward, rel=WITHIN)
+    assert flops(ops, Stage.BACKWARD) == pytest.approx(2 * forward - 2 * BATCH * WIDTH * INNER, rel=WITHIN)
+    torch.compiler.reset()
+
+
 def test_bytes_and_time_of_products(tmp_path):
     ops = profiled(tmp_path, nn.Linear(512, 256, bias=False), torch.randn(128, 512))
     (forward,) = [each for each in ops.products if each.stage is Stage.FORWARD]
