@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from hotlap.units import duration, rate, share, size
+from hotlap.units import duration, flops, rate, share, size
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,20 @@ def test_shares(fraction, text):
 )
 def test_rates(per_second, text):
     assert rate(per_second) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (12, "12.0 FLOP"),
+        (1e3, "1.00 kFLOP"),
+        (999.7e9, "1.00 TFLOP"),
+        (2.5e12, "2.50 TFLOP"),
+        (4e18, "4000 PFLOP"),
+    ],
+)
+def test_flops(count, text):
+    assert flops(count) == text
 
 
 def test_every_text_has_a_number_first():

@@ -37,6 +37,17 @@ def size(count: float) -> str:
     return f"{_three_digits(count)} TiB"
 
 
+def flops(count: float) -> str:
+    """Floating-point operations in powers of 1000: `2.5e12` -> `2.50 TFLOP`."""
+    if not math.isfinite(count):
+        return str(count)
+    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"):
+        if abs(count) < 999.5:
+            return f"{_three_digits(count)} {unit}"
+        count /= 1000
+    return f"{_three_digits(count)} PFLOP"
+
+
 def share(fraction: float) -> str:
     """`0.714` -> `71 %`; small shares keep a digit, so that 0.4 % is not shown as nothing."""
     percent = fraction * 100

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hotlap.cli import main
 from hotlap.facts.arrow import read_timelines
 from hotlap.facts.timeline import Timeline
 
@@ -91,6 +92,19 @@ def test_the_planted_product_is_the_dearest_operator(view):
 
 
 @pytest.mark.alone
+def test_flops_of_the_step_are_those_that_were_planted(view):
+    planted = {
+        "forward": 2 * 400 * 500 * 400 + 2 * 8 * (256 * 32 + 32),
+        "backward": 2 * 8 * (256 * 32 + 2 * 32),  # the first layer's input wants no gradient
+    }
+    seen = view["compute"]
+    assert {each["stage"]: each["flops"] for each in seen["stages"]} == pytest.approx(planted, rel=0.01)
+    assert seen["step"]["flops"] == pytest.approx(sum(planted.values()), rel=0.01)
+    assert seen["roof"]["source"] == "measured" and seen["roof"]["dtype"] == "float32"
+    assert 0 < seen["step"]["mfu"] < 1 and not seen["compiled"]
+
+
+@pytest.mark.alone
 def test_free_input_saves_the_planted_wait(view, timeline):
     waits = sorted(timeline.steps.stages["data"][timeline.steady_from :])
     assert waits[0] >= SLEEP_MS * 1e6
@@ -119,16 +133,26 @@ def test_nothing_of_the_profiler_is_printed(folder):
 def test_the_stored_run_shows_both(folder):
     command = [sys.executable, "-m", "hotlap", "report", "run", "--format", "terminal"]
     shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-    assert "\nOperators\n" in shown and "Free input (replayed batches)" in shown
+    assert "\nOperators\n" in shown and "\nFLOPs and roofline\n" in shown
+    assert "Free input (replayed batches)" in shown
     assert "run/trace.json" in shown
 
 
 def test_two_ranks_end_together(tmp_path):
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone")
     script = str(ROOT / "tests" / "loops" / "ddp.py")
-    profile(tmp_path, "--", *launcher, script, "--steps", "100000")
+    profile(tmp_path, "--peak-flops", "5e11", "--", *launcher, script, "--steps", "100000")
     ranks = read_timelines(tmp_path / "run" / "timeline.arrow")
+    assert [each.roof.flops for each in ranks] == [{"any": 5e11}] * 2
     assert [rank.ending for rank in ranks] == ["window", "window"]
     assert len({len(rank.steps) for rank in ranks}) == 1
     assert [rank.ops.steps for rank in ranks] == [3, 3]
     assert not any(rank.probe.faults for rank in ranks)
+
+
+@pytest.mark.parametrize("given", ["fast", "0", "-1", "inf", "nan"])
+def test_a_peak_that_is_no_rate_is_refused(tmp_path, given, capsys):
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit('it was started')")
+    assert main(["profile", f"--peak-flops={given}", str(script)]) == 2
+    assert f"--peak-flops {given} is no rate" in capsys.readouterr().err

@@ -28,6 +28,15 @@ def test_of_a_profile(view):
     assert found[f"hotlap/experiment/gain/{tried['knob']}/{tried['setting']}"] == tried["gain"]
 
 
+def test_flops_and_mfu(view, tmp_path):
+    step = {"flops": 9e9, "flops_per_s": 3e11, "mfu": None, "products_at_roof": 0.7}
+    found = {
+        each.path: each.value for each in parcel_of({**view, "compute": {"step": step}}, tmp_path).metrics
+    }
+    assert (found["hotlap/compute/flops"], found["hotlap/compute/flops_per_s"]) == (9e9, 3e11)
+    assert "hotlap/compute/mfu" not in found
+
+
 def test_what_was_not_measured_is_no_metric(view):
     changed = {**view, "throughput": {"samples_per_s": None, "steps_per_s": 3.0}, "experiments": None}
     found = figures(parcel_of(changed, Path("one")))

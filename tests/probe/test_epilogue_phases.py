@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hotlap.probe import boundary, epilogue
-from hotlap.probe.epilogue import OperatorPhase
+from hotlap.probe.epilogue import OperatorPhase, PeakPhase
 from hotlap.timeline.operators import read_operators
 
 OTHER = 7  # the number of a loader that does not feed training
@@ -26,7 +26,7 @@ def trace(session):
 
 
 def test_only_the_phases_that_were_asked_for(session, feed):
-    assert [type(each) for each in epilogue.phases(session, feed, ["ops"])] == [OperatorPhase]
+    assert [type(each) for each in epilogue.phases(session, feed, ["ops"])] == [OperatorPhase, PeakPhase]
     assert epilogue.phases(session, feed, []) == []
 
 
@@ -146,3 +146,29 @@ def test_optimizers_that_take_turns_make_one_step(run_script):
     assert run.timeline.ops.steps == 3
     products = [each.calls for each in run.timeline.ops.top if each.name == "aten::addmm"]
     assert products == [2], "one of each model"
+
+
+def test_the_cpus_peak_is_measured_without_a_step_and_without_random_numbers(session):
+    session.facts["model"] = {"dtypes": ["bfloat16", "int64"]}
+    phase = PeakPhase(session)
+    before = torch.get_rng_state()
+    with torch.autocast("cpu", torch.bfloat16):  # as a script may have it on
+        phase.begin()
+    assert phase.steps == 0
+    assert torch.equal(torch.get_rng_state(), before)
+    assert list(session.facts["cpu_flops"]) == ["float32", "bfloat16"]
+    assert min(session.facts["cpu_flops"].values()) > 0
+    assert session.facts["cpu_bandwidth"] > 0
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"accelerator": {"kind": "cuda", "name": "a GPU", "memory_bytes": None}},
+        {"model": {"dtypes": ["float32"], "devices": ["cpu", "mps"]}},  # one that tells nothing about itself
+    ],
+)
+def test_a_job_on_a_device_needs_no_peak_of_the_cpu(session, facts):
+    session.facts.update(facts)
+    PeakPhase(session).begin()
+    assert "cpu_flops" not in session.facts

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from hotlap.facts.timeline import Operator, Ops
+from hotlap.facts.timeline import Operator, Ops, Products, Roof, Stage
 from hotlap.report.locale import Phrases
 from hotlap.report.renderers.html import Html
+from hotlap.report.renderers.json import Json
 from hotlap.report.renderers.markdown import Markdown
 from hotlap.report.renderers.terminal import Terminal
 from hotlap.report.sections import build
@@ -25,6 +26,14 @@ OPS = Ops(
     matmul=0.62,
     low_precision=0.97,
     steps=3,
+)
+COUNTED = replace(
+    OPS,
+    products=(
+        Products(Stage.FORWARD, "float32", 3e9, 1e6, 9e-3),
+        Products(Stage.BACKWARD, "float32", 6e9, 2e6, 15e-3),
+    ),
+    stage_s={Stage.FORWARD: 10e-3, Stage.BACKWARD: 20e-3},
 )
 FREE = {"free_input_s": 0.012, "free_input_range_s": (0.011, 0.0125)}
 
@@ -130,3 +139,56 @@ def test_long_names_and_sizes_fit_a_terminal(seen, view_of, lang):
     page = Terminal().render(view_of(replace(seen, ops=replace(OPS, top=(long, *OPS.top)))), lang)
     assert max(cell_len(line) for line in page.splitlines()) <= 100
     assert "ConvolutionBackward0" in page.replace("\n", "").replace(" ", "")
+
+
+@pytest.fixture
+def computing(timeline_of):
+    """3 GFLOP forward in 12 ms, 6 backward in 18, on a CPU of 500 GFLOP/s."""
+    roof = Roof({"float32": 500e9}, 20e9, "measured")
+    return timeline_of({"forward": 12.0, "backward": 18.0}, ops=COUNTED, roof=roof)
+
+
+@pytest.mark.parametrize(
+    ("lang", "sentence", "cells"),
+    [
+        ("en", "A step computes 9.00 GFLOP", ["forward", "3.00 GFLOP", "compute"]),
+        ("zh", "每步计算 9.00 GFLOP", ["前向", "3.00 GFLOP", "计算"]),
+    ],
+)
+def test_flops_of_each_stage_and_their_share_of_the_peak(computing, view_of, lang, sentence, cells):
+    section = sections(view_of(computing), lang)["compute"]
+    assert section.sentences[0].startswith(sentence) and "60 %" in section.sentences[0]
+    assert "500 GFLOP/s" in section.sentences[1]
+    forward, backward = section.table.rows
+    name, flops, _, mfu, products_at_roof, bound = forward
+    assert [name, flops, bound] == cells
+    assert (mfu, products_at_roof) == ("50 %", "67 %")
+    assert backward[3:5] == ("67 %", "80 %")
+
+
+@pytest.mark.parametrize("renderer", [Html, Json, Markdown, Terminal])
+def test_every_output_shows_flops(computing, view_of, renderer):
+    page = renderer().render(view_of(computing))
+    assert "9000000000" in page if renderer is Json else "9.00 GFLOP" in page
+
+
+@pytest.mark.parametrize(
+    ("roof", "words"),
+    [
+        (None, "not known: give it with --peak-flops"),
+        (Roof({"float64": 1e12}, None, "measured"), "not known: give it with --peak-flops"),
+        (Roof({"any": 2e12}, None, "given"), "as given by --peak-flops."),
+        (
+            Roof({"float32": 2e12}, 3e11, "https://example.org/card"),
+            "dense; memory: 279 GiB/s (https://example.org/card)",
+        ),
+    ],
+)
+def test_where_the_peak_is_from(computing, view_of, roof, words):
+    assert words in sections(view_of(replace(computing, roof=roof)))["compute"].sentences[1]
+
+
+def test_compiled_code_makes_the_flops_a_lower_bound(computing, view_of):
+    assert "lower bound" not in " ".join(sections(view_of(computing))["compute"].notes)
+    compiled = replace(computing, ops=replace(COUNTED, compiled=True))
+    assert "lower bound" in " ".join(sections(view_of(compiled))["compute"].notes)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from math import inf
 
 from hotlap.cli._output import add_output_options, check_json_target, export, wanted_exports, write_json
 from hotlap.cli._plans import read_seconds
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"after the window, try changes on the running job for at most this long (default {_EXPERIMENTS}; "
         "none with --full)",
     )
+    parser.add_argument(
+        "--peak-flops",
+        metavar="FLOPS",
+        help="dense FLOP/s of the device in the job's precision, such as 312e12, for MFU (default: known by its name, "
+        "measured on a CPU)",
+    )
     add_output_options(parser)
 
 
@@ -51,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
     targets = wanted_exports(options)
     job = to_job(options.command_words, options.name)
     steps, experiments_s = _wanted_steps(options), _wanted_experiments(options)
+    peak_flops = _given_peak(options.peak_flops)
     say = _Progress()
     if already_inside():
         say.line(
@@ -67,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
         say,
         few=_FEW if options.steps is None else None,
         experiments_s=experiments_s,
+        peak_flops=peak_flops,
         quiet_stdout=options.json == "-",
     )
     if result.view is None:
@@ -107,6 +116,18 @@ def _wanted_experiments(options: argparse.Namespace) -> float:
             "--experiments follow a window of steps, --full has none.", "give --steps N instead of --full"
         )
     return seconds
+
+
+def _given_peak(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        flops = float(text)
+    except ValueError:
+        flops = 0.0
+    if not 0.0 < flops < inf:
+        raise UsageError(f"--peak-flops {text} is no rate.", "give FLOP/s as a number: --peak-flops 312e12")
+    return flops
 
 
 class _Progress:

@@ -185,6 +185,8 @@ def _of_profile(view: View) -> Iterator[Metric]:
     yield from _metrics("profile", view, ("coverage", "overhead"))
     for stage, figures in view["stages"].items():
         yield from _metrics("stage", figures, ("ms", "share"), stage=stage)
+    if view.get("compute") is not None:  # stored views may be older
+        yield from _metrics("compute", view["compute"]["step"], ("flops", "flops_per_s", "mfu"))
     for finding in view["findings"]:
         yield from _metrics("finding", finding, ("share",), cause=finding["cause"])
     for each in view["experiments"] or ():

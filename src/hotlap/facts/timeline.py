@@ -309,6 +309,30 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class Products:
+    """What matrix products, convolutions, attention and recurrent layers compute in one stage, in one precision.
+
+    All is of one step. Rows differ in stage, precision, and FLOPs for each byte (in powers of two). `bytes` are the
+    least that has to be moved: inputs and results.
+    """
+
+    stage: Stage
+    dtype: str
+    flops: float
+    bytes: float
+    seconds: float  # that these operators took, under torch.profiler
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The most that the device can do: FLOP/s by precision, and bytes of its memory a second."""
+
+    flops: Mapping[str, float]
+    bandwidth: float | None
+    source: str  # measured | given | a datasheet's address
+
+
+@dataclass(frozen=True)
 class Ops:
     """What kinds of operators a step consists of, seen under torch.profiler after the measured window.
 
@@ -324,6 +348,12 @@ class Ops:
     misaligned: float | None = None
     device_idle: float | None = None  # share of the profiled time in which the device had nothing to do
     steps: int | None = None  # that were profiled
+    products: tuple[Products, ...] = ()  # of one step
+    stage_s: Mapping[Stage, float] = field(default_factory=dict)  # of one step: time in all operators
+    moved_bytes: Mapping[Stage, float] = field(
+        default_factory=dict
+    )  # at least, by operators beside the products
+    compiled: bool = False  # parts of it, whose kernels do not say what they compute
 
 
 @dataclass(frozen=True)
@@ -375,6 +405,7 @@ class Timeline:
     comm_s: float | None = None  # steady time in collectives on the host's path
     comm_stages: Mapping[Stage, float] = field(default_factory=dict)  # its seconds in each stage
     ops: Ops | None = None
+    roof: Roof | None = None
     device: DeviceTime | None = None
     free_input_s: float | None = None  # a step on a batch that costs nothing, measured after the window
     free_input_range_s: tuple[float, ...] = ()  # in which that median lies, at 95 %

@@ -15,7 +15,7 @@ Numerics
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from hotlap.facts.diagnosis import Cause
@@ -25,7 +25,6 @@ from hotlap.facts.timeline import Stage, Timeline
 from hotlap.ports.knob import CannotActError, Knob, NotMineError, Numerics
 from hotlap.ports.target import Loader, Seam, Undo
 from hotlap.ports.values import Flag
-from hotlap.probe.batch import TokenCounter
 from hotlap.probe.lengths import rebuilt
 
 _SHOWN_BY = 8  # batches with a count of their positions
@@ -77,11 +76,13 @@ class Trimming:
     def __init__(self, collate: Callable[[Any], Any] | None) -> None:
         from torch.utils.data import default_collate
 
+        from hotlap.probe.batch import TokenCounter
+
         self._collate = default_collate if collate is None else collate
         self._tokens = TokenCounter()
         self.__qualname__ = getattr(self._collate, "__qualname__", type(self._collate).__qualname__)
 
-    def __call__(self, items: Sequence[Any]) -> Any:
+    def __call__(self, items: list[Any]) -> Any:
         batch = self._collate(items)
         found = self._tokens.needed(batch)
         if found is None or not 0 < found[0] < found[1]:

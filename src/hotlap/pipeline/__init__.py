@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotlap.cost.roofline import with_given
 from hotlap.errors import FactError, UsageError
 from hotlap.facts import codec, private
 from hotlap.facts.arrow import read_timelines, write_timelines
@@ -63,12 +64,14 @@ def profile(
     *,
     few: tuple[int, float] | None = None,
     experiments_s: float = 0.0,
+    peak_flops: float | None = None,
     quiet_stdout: bool = False,
 ) -> Profile:
     """Run the job under the probe and diagnose what was seen.
 
     `steps` None lets it run to its end; the `few` are enough where they took so many seconds. Experiments follow the
-    window of measured steps, for at most `experiments_s` seconds (0: none).
+    window of measured steps, for at most `experiments_s` seconds (0: none). `peak_flops` is the device's peak, where
+    the user gives it.
     """
     from hotlap.experiments.leads import Lead
     from hotlap.host.machine import inspect_host
@@ -110,8 +113,9 @@ def profile(
         found = experiments.results() if experiments else None
         ending = Ending.WINDOW if observer.gave_up else outcome.ending
         return _kept(
-            run, job, host, outcome, found, lambda: collect(folder, outcome, ending, origin, observer.looks)
-        )
+            run, job, host, outcome, found,
+            lambda: collect(folder, outcome, ending, origin, observer.looks, peak_flops),
+        )  # fmt: skip
 
 
 def _kept(
@@ -342,12 +346,22 @@ def _report(run: Path, job: Job, host: Host, seen: tuple[Timeline, ...]) -> Mapp
 
 
 def collect(
-    folder: Path, outcome: Outcome, ending: Ending, origin: int, looks: LookRecord
+    folder: Path,
+    outcome: Outcome,
+    ending: Ending,
+    origin: int,
+    looks: LookRecord,
+    peak_flops: float | None = None,
 ) -> tuple[Timeline, ...]:
-    """The timelines of a job that has ended, one for each rank."""
+    """The timelines of a job that has ended, one for each rank. `peak_flops` is given by the user, or None."""
     from hotlap.timeline.gather import timelines_in
 
-    return timelines_in(folder, outcome.ended_at, ending, origin, looks)
+    seen = timelines_in(folder, outcome.ended_at, ending, origin, looks)
+    return (
+        seen
+        if peak_flops is None
+        else tuple(replace(each, roof=with_given(each.roof, peak_flops)) for each in seen)
+    )
 
 
 def _exit_code(outcome: Outcome, seen: tuple[Timeline, ...]) -> int:

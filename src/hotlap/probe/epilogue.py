@@ -104,7 +104,7 @@ class Epilogue:
         session.write_facts()  # whatever becomes of the job in what follows, the window is kept
 
 
-# The phase that may follow the window and its experiments: operators under torch.profiler.
+# The phases that may follow the window and its experiments: operators under torch.profiler, and the CPU's peak.
 
 
 OPS = "ops"
@@ -184,6 +184,69 @@ def _activities() -> list[Any]:
     return [kinds.CPU] if known is None else [kinds.CPU, known]
 
 
-def phases(session: Session, feed: Feed, names: list[str]) -> list[OperatorPhase]:
+_SMALLEST, _LARGEST = 256, 4096  # rows and columns
+_LONG_S, _REPEATS = 0.03, 8  # a larger product shows no higher peak than one that takes so long
+_COPIED_BYTES = 64 << 20
+_COMPUTES_IN = ("float32", "bfloat16", "float16", "float64")
+
+
+class PeakPhase:
+    """The most that the CPU computes and moves in this process, with its threads: the roof of a job without a device.
+
+    No step is made and no random number drawn for it.
+    """
+
+    steps = 0
+    over = False
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def begin(self) -> None:
+        facts = self._session.facts
+        devices = (facts.get("model") or {}).get("devices", ())
+        if facts.get("accelerator") or any(each != "cpu" for each in devices):
+            return
+        self._session.facts["cpu_flops"] = {each: peak_flops(each) for each in self._precisions()}
+        self._session.facts["cpu_bandwidth"] = copy_bandwidth()
+        self._session.write_facts()
+
+    def step_made(self) -> None:
+        """It has no steps."""
+
+    def end(self) -> None:
+        """All is measured where it begins."""
+
+    def _precisions(self) -> list[str]:
+        facts = self._session.facts
+        used = {"float32", facts.get("autocast"), *(facts.get("model") or {}).get("dtypes", ())}
+        return [each for each in _COMPUTES_IN if each in used]
+
+
+def peak_flops(dtype: str) -> float:
+    """FLOP/s of the quickest product of two square matrices, each size several times."""
+    best, size, took = 0.0, _SMALLEST, 0.0
+    while took < _LONG_S and size <= _LARGEST:
+        left, right, out = (
+            torch.ones(size, size, dtype=getattr(torch, dtype), device="cpu") for _ in range(3)
+        )
+        took = min(_seconds(lambda: torch.mm(left, right, out=out)) for _ in range(_REPEATS))  # noqa: B023
+        best, size = max(best, 2.0 * size**3 / took), size * 2
+    return best
+
+
+def copy_bandwidth() -> float:
+    """Bytes a second, read and written."""
+    source, target = (torch.ones(_COPIED_BYTES, dtype=torch.uint8, device="cpu") for _ in range(2))
+    return 2 * _COPIED_BYTES / min(_seconds(lambda: target.copy_(source)) for _ in range(_REPEATS))
+
+
+def _seconds(act: Callable[[], Any]) -> float:
+    begun = now()
+    act()
+    return (now() - begun) / 1e9
+
+
+def phases(session: Session, feed: Feed, names: list[str]) -> list[Phase]:
     """The phases that were asked for."""
-    return [OperatorPhase(session, feed)] if OPS in names else []
+    return [OperatorPhase(session, feed), PeakPhase(session)] if OPS in names else []

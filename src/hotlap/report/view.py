@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Any, cast
 
+from hotlap.cost.roofline import compute_of
 from hotlap.errors import FactError
 from hotlap.facts.codec import SCHEMA, to_plain
 from hotlap.facts.diagnosis import HEALTHY, Diagnosis, Finding
@@ -174,6 +175,7 @@ def _seen(timeline: Timeline, summary: Summary, host: Host, sources: Sources) ->
         "optimizers": to_plain(timeline.optimizers),
         "runtime": to_plain(timeline.runtime),
         "ops": to_plain(timeline.ops),
+        "compute": compute_of(timeline, summary),
         "free_input": to_plain(free_input(timeline, summary)),
         "rehearsals": rehearsals(timeline, summary),
     }

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hotlap.cost.roofline import roof_of
 from hotlap.facts import codec
 from hotlap.facts.timeline import (
     Ending,
@@ -126,7 +127,7 @@ def _timeline(
     device = book_device(seen, recording.marks, since)
     workers, worker_lines = _workers(recording, recordings, seen, since)
     runtime = facts.get("runtime") or {}
-    comm = describe.exchanges(seen, since)
+    comm, switches = describe.exchanges(seen, since), describe.runtime(facts)
     return Timeline(
         rank=_first(runtime.get("rank"), facts.get("rank"), 0),
         world=_first(runtime.get("world"), facts.get("world"), 1),
@@ -135,7 +136,7 @@ def _timeline(
         steps=steps,
         steady_from=steady,
         warmup=_warmup(seen, steady),
-        runtime=describe.runtime(facts),
+        runtime=switches,
         probe=_probe_cost(recording, seen),
         model=describe.model(facts, seen),
         loaders=describe.loaders(facts, seen, _worker_threads(facts, recordings)),
@@ -154,6 +155,7 @@ def _timeline(
         comm_s=sum(comm.values()) if comm else None,
         comm_stages=comm,
         ops=boundary.attempt(read_operators, recording.trace),
+        roof=roof_of(switches.accelerator, facts.get("cpu_flops") or {}, facts.get("cpu_bandwidth")),
         device=device,
     )
 

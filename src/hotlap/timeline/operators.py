@@ -10,11 +10,13 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from hotlap.facts.timeline import Operator, Ops
 from hotlap.probe.marks import STEP_MARK
+from hotlap.timeline.products import count, holds
 
 _MATMUL = re.compile(r"mm($|_|backward)|linear|conv|matmul|mkldnn|gemm|attention")
 _POINTWISE = re.compile(
@@ -52,14 +54,21 @@ def operators(events: Sequence[Event]) -> Ops | None:
         return None
     matmul = [pair for pair in pairs if _named(pair[0], _MATMUL)]
     pointwise = [pair for pair in pairs if _named(pair[0], _POINTWISE) and not _named(pair[0], _MATMUL)]
+    steps = max(1, len(ends))
+    launched = [(_external_id(each), float(each["dur"])) for each in kernels]
+    counted = count(events, launched, max(ends, default=inf), steps)
     return Ops(
-        top=_top(pairs, total, max(1, len(ends))),
+        top=_top(pairs, total, steps),
         pointwise=_share(pointwise, total),
         matmul=_share(matmul, total),
         low_precision=_part(matmul, lambda event: dtype(event) in _LOW),
         misaligned=_part(matmul, _misaligned),
         device_idle=_idle(kernels),
         steps=len(ends) or None,
+        products=counted.products,
+        stage_s=counted.seconds,
+        moved_bytes=counted.moved_bytes,
+        compiled=counted.compiled,
     )
 
 
@@ -72,16 +81,12 @@ def _own_times(calls: Sequence[Event]) -> list[float]:
     open_calls: list[int] = []
     for at in order:
         call = calls[at]
-        while open_calls and not _holds(calls[open_calls[-1]], call):
+        while open_calls and not holds(calls[open_calls[-1]], call):
             open_calls.pop()
         if open_calls:
             own[open_calls[-1]] -= float(call["dur"])
         open_calls.append(at)
     return [max(0.0, spent) for spent in own]
-
-
-def _holds(outer: Event, inner: Event) -> bool:
-    return bool(outer["tid"] == inner["tid"] and inner["ts"] < outer["ts"] + outer["dur"])
 
 
 def _on_device(calls: Sequence[Event], kernels: Sequence[Event]) -> list[Spent]:

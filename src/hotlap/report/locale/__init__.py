@@ -26,6 +26,7 @@ WRITTEN: Mapping[str, Callable[[float], str]] = {
     "": lambda value: f"{value:.4g}",
     "cores": lambda value: f"{value:.2f}",
     "count": lambda value: f"{value:,.0f}",
+    "flops": units.flops,
     "gain": lambda value: f"{round(value * 100):+,d} %",
     "mib": lambda value: units.size(value * 2**20),
     "ms": lambda value: units.duration(value / 1e3),

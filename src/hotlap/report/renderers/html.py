@@ -27,7 +27,7 @@ from hotlap.report.sections.time import held_time, line_sentence, stage_name
 TEMPLATES = Path(__file__).parent.parent / "templates"
 ORDER = (
     "stages", "tried", "not_tried", "free_input", "timeline", "findings", "rewrites", "lines", "operators",
-    "workers", "ranks", "memory", "cpu", "syncs", "occasional", "warmup", "loaders", "host", "reading",
+    "compute", "workers", "ranks", "memory", "cpu", "syncs", "occasional", "warmup", "loaders", "host", "reading",
 )  # fmt: skip
 READING = ("stages", "mean", "steady", "lines", "gains", "at_most", "absent")
 

@@ -26,6 +26,7 @@ IN_ORDER: tuple[Build, ...] = (
     code.lines,
     code.syncs,
     after.operators,
+    after.compute,
     input.workers,
     input.loaders,
     time.occasional,

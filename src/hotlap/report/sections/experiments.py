@@ -194,3 +194,43 @@ def operators(view: Mapping[str, Any], say: Phrases) -> Section | None:
 def _device(seen: Mapping[str, Any], say: Phrases) -> tuple[str, ...]:
     idle = seen["device_idle"]
     return () if idle is None else (say("operators.idle", idle=idle),)
+
+
+def compute(view: Mapping[str, Any], say: Phrases) -> Section | None:
+    """FLOPs of the step and of its stages, against what the device can do."""
+    seen = view.get("compute")
+    if seen is None:
+        return None
+    columns = (
+        TableColumn(say("column.stage")),
+        *(
+            TableColumn(say(f"column.{each}"), ColumnKind.NUMBER)
+            for each in ("flops", "flops_rate", "mfu", "products_at_roof")
+        ),
+        TableColumn(say("column.bound")),
+    )
+    rows = tuple(_compute_row(each, say) for each in seen["stages"])
+    notes = [say("compute.note", steps=seen["steps"] or 1)]
+    if seen["compiled"]:
+        notes.insert(0, say("compute.compiled"))
+    sentences = (say("compute.step", seen["step"]), _roof(seen["roof"], say))
+    return Section("compute", say("section.compute"), sentences, Table(columns, rows), tuple(notes))
+
+
+def _compute_row(stage: Mapping[str, Any], say: Phrases) -> tuple[str, ...]:
+    rate = stage["flops_per_s"]
+    return (
+        say(f"stage.{stage['stage']}"),
+        say.number(stage["flops"], "flops"),
+        say.number(rate, "flops") + ("/s" if rate is not None else ""),
+        say.number(stage["mfu"], "share"),
+        say.number(stage["products_at_roof"], "share"),
+        say("not_measured") if stage["bound"] is None else say(f"bound.{stage['bound']}"),
+    )
+
+
+def _roof(roof: Mapping[str, Any] | None, say: Phrases) -> str:
+    if roof is None or roof["flops_per_s"] is None:
+        return say("compute.no_roof")
+    kind = roof["source"] if roof["source"] in ("measured", "given") else "datasheet"
+    return say(f"compute.roof_{kind}", roof)
