@@ -285,7 +285,7 @@ def padding(parts: Parts, _: float) -> None:
     parts.slots["lengths"] = ""
     parts.slots["pad"] = (
         "tokens = torch.zeros(len(items), $longest, dtype=torch.long)  # PLANT\n"
-        "for row, (review, _) in enumerate(items):\n    tokens[row, : len(review)] = review"
+        "for row, (review, _) in enumerate(items):  # PLANT\n    tokens[row, : len(review)] = review"
     )
     parts.sites.add("loader")
 

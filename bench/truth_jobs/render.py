@@ -41,6 +41,10 @@ SLOTS = (
 )
 PAD = "tokens = nn.utils.rnn.pad_sequence([tokens for tokens, _ in items], batch_first=True)"
 EQUAL = "lengths = [60 + length % 5 for length in lengths]"
+IN_A_TUPLE = """
+def as_batch(items):
+    return (torch.utils.data.default_collate(items),)
+"""
 EXCHANGE = "return torch.zeros_like(x).index_add(0, targets, x.index_select(0, sources))"
 
 
@@ -181,6 +185,8 @@ def _words(parts: Parts) -> dict[str, str]:
     words["taken"] = ", ".join(f'inputs["{key}"]' for key in keys)
     loss = "\n".join(filter(None, [family.sections.get("loss", ""), parts.slots["after_loss"]]))
     words["loss"] = loss.replace("$model", "$loss_model")
+    if _needs_tuple(parts):
+        words["helpers"] = "\n\n\n".join(filter(None, [IN_A_TUPLE.strip(), words["helpers"]]))
     if inside:
         words["after"] = words["after"].replace("$model", "task.net" if style == "mmengine" else "self.net")
         words["prepare_model"] = words["prepare_model"].replace("$model", "self.net")
@@ -197,6 +203,13 @@ def _model(parts: Parts) -> str:
     head, word, tail = parts.slots["model_code"].rpartition("super().__init__()")
     tail = re.sub(r"(def forward\(.*\):)", r"\1  # @forward", tail)
     return f"{head}{word}\n        $init{tail}"
+
+
+def _needs_tuple(parts: Parts) -> bool:
+    """mmengine takes no bare tensor for a batch."""
+    return (
+        parts.style == "mmengine" and "," not in parts.family.batch and "collate" not in parts.family.sections
+    )
 
 
 def _hook(after: str) -> str:
@@ -235,6 +248,8 @@ def _loader_words(parts: Parts, trainer: str) -> dict[str, str]:
         return {"trainer_args": "\n".join(filter(None, [trainer, *lines, *saves]))}
     if "collate" in parts.family.sections:
         options["collate_fn"] = parts.family.sections["collate"]
+    if _needs_tuple(parts):
+        options["collate_fn"] = "as_batch"
     if "collate_fn" in parts.slots:
         options["collate_fn"] = parts.slots["collate_fn"]
     text = ", ".join(

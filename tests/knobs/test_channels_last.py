@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
-from statistics import median
 
 import pytest
 import torch
@@ -173,29 +171,6 @@ def test_a_forward_that_does_not_bear_signals_so_is_redone(fit_compute, train):
     done = train(ViewingRows, shape=(8, 3, 20))
     assert done.same_as(plain) and "view size is not compatible" in only(fitter.step_downs).reason
     assert nn.Conv1d._conv_forward is own
-
-
-@pytest.mark.alone
-def test_signals_of_few_channels_gain(fit_compute):
-    """Forward and backward of many short signals, in turn with torch's own layout."""
-    conv, x = nn.Conv1d(8, 8, 3, dilation=2), torch.randn(256, 8, 204, requires_grad=True)
-
-    def seconds():
-        begun = time.perf_counter()
-        for _ in range(5):
-            conv(x).sum().backward()
-        return time.perf_counter() - begun
-
-    def laid_out():
-        fitter = fit_compute(channels_last=True)
-        torch.optim.SGD(conv.parameters(), lr=0.0)
-        conv(x)
-        taken = seconds()
-        fitter.undo()
-        return taken
-
-    seconds()
-    assert median([seconds() / laid_out() for _ in range(5)]) > 1.2
 
 
 def test_where_it_is_worth_a_try(compute_host, compute_timeline):

@@ -55,6 +55,18 @@ def test_memory_of_a_device_that_no_driver_tells_is_what_torch_says(make):
     assert (found.severity, found.evidence["memory"]) == (Severity.WARNING, "gpu")
 
 
+@pytest.mark.parametrize(("collate", "file"), [("pad", "batches.py"), ("default_collate", "train.py")])
+def test_padding_is_placed_where_the_script_s_own_collate_function_pads(make, collate, file):
+    line = replace(make.line(Stage.DATA, 0.1, file="batches.py"), place=SourceLine("batches.py", 26, "pad"))
+    item = make.line(Stage.DATA, 0.9, file="dataset.py")
+    item = replace(item, place=replace(item.place, function="Rows.__getitem__"))
+    loader = make.loader(collate=collate)
+    timeline = make.timeline(40.0, loaders=(loader,), lines=(item, line))
+    steps = replace(timeline.steps, tokens=[500] * len(timeline.steps), padded=[1500] * len(timeline.steps))
+    found = look(Cause.PADDING_WASTE, make.sight(replace(timeline, steps=steps)))
+    assert (found.where.file, found.where.line) == (file, 26 if collate == "pad" else 20)
+
+
 def test_a_loop_over_elements_is_no_synchronisation(make):
     """The line's time is the loop's; inside the calls nothing is waited for."""
     sight = make.sight(reading(make))

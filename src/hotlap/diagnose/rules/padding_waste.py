@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from hotlap.cost.reading import training_loader
 from hotlap.diagnose.compute import compute_share
+from hotlap.diagnose.inputs import collate_line, line_place
 from hotlap.diagnose.severity import Evidence, finding
 from hotlap.facts.diagnosis import Cause, Finding
+from hotlap.facts.timeline import SourceLine
 from hotlap.ports.rule import Rule, Sight
 
 
@@ -36,7 +38,14 @@ class PaddingWaste(Rule):
             "padding_share": padding,
             "tokens_per_s": sight.summary.tokens_per_s,
         }
-        found = training_loader(sight.timeline)
-        return finding(
-            self.cause, compute_share(sight) * padding, evidence, found[1].place if found else None
-        )
+        return finding(self.cause, compute_share(sight) * padding, evidence, _place(sight))
+
+
+def _place(sight: Sight) -> SourceLine | None:
+    """Where the script's own collate function pads; else where its loader is built."""
+    found = training_loader(sight.timeline)
+    if found is None:
+        return None
+    loader = found[1]
+    own = loader.collate not in ("", "default_collate")
+    return line_place(collate_line(sight.timeline, loader, mostly=True) if own else None, loader.place)
