@@ -28,11 +28,11 @@ def exposed(cause, share, saved=0.0, severity=None):
     return Weighed(Finding(cause, severity or severity_of(share), share), saved, saved)
 
 
-def shown(cause, saved, least=None, changes=0):
+def shown(cause, saved, least=None, changes=0, attacked=1.0):
     """A finding that an experiment has confirmed."""
     severity = severity_of(saved, Basis.EXPERIMENT)
     finding = Finding(cause, severity, saved, basis=Basis.EXPERIMENT)
-    return Weighed(finding, saved, saved if least is None else least, changes)
+    return Weighed(finding, saved, saved if least is None else least, changes, attacked)
 
 
 class TestSubsume:
@@ -75,6 +75,11 @@ class TestRank:
         note = shown(Cause.OPTIMIZER_UNFUSED, 0.095, changes=2)
         warning = shown(Cause.PRECISION_UNUSED, 0.105, changes=3)
         assert rank([note, warning], RULES) == [warning, note]
+
+    def test_of_about_equal_savings_the_one_that_attacks_less_of_the_step_says_why(self):
+        narrow = shown(Cause.OPTIMIZER_UNFUSED, 0.20, attacked=0.3)
+        wide = shown(Cause.PRECISION_UNUSED, 0.23, attacked=0.65)
+        assert rank([wide, narrow], RULES) == [narrow, wide]
 
     def test_what_a_larger_batch_only_spreads_comes_first_where_its_own_remedy_brings_half(self):
         batch = shown(Cause.BATCH_TOO_SMALL, 0.42)

@@ -68,13 +68,14 @@ HYPOTHESES_OF_INPUT = frozenset({Cause.WORKERS_TOO_FEW, Cause.PREFETCH_SHALLOW, 
 
 @dataclass(frozen=True)
 class Weighed:
-    """A finding with what the best experiment on its cause saved, the lower end of that saving, and how far that
-    experiment changes the numbers (0: not at all)."""
+    """A finding with what the best experiment on its cause saved, the lower end of that saving, how far that experiment
+    changes the numbers (0: not at all), and the share of the step that it attacks."""
 
     finding: Finding
     saved: float = 0.0
     least: float = 0.0
     changes: int = 0
+    attacked: float = 1.0
 
     @property
     def weight(self) -> float:
@@ -97,6 +98,7 @@ def weighed(found: Finding, rule: Rule, tried: Sequence[Experiment], sight: Sigh
     """The finding with its experiments; None where a hypothesis did not win, or where free input saves nothing."""
     best = best_won(tried)
     saved = min(best.saved, _most(found.cause, sight.experiments)) if best else 0.0
+    attacked = found.share
     if rule.hypothesis:
         if best is None:
             return None
@@ -110,7 +112,9 @@ def weighed(found: Finding, rule: Rule, tried: Sequence[Experiment], sight: Sigh
         elif found.cause in OF_INPUT and found.share < NOTE_FROM:
             return None
     found = replace(found, fixes=fixes_of(tried))
-    return Weighed(found, saved, min(saved, _least(best)), _changes(best)) if best else Weighed(found)
+    if best is None:
+        return Weighed(found)
+    return Weighed(found, saved, min(saved, _least(best)), _changes(best), attacked)
 
 
 def fixes_of(tried: Iterable[Experiment]) -> tuple[Fix, ...]:
