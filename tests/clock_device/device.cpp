@@ -227,7 +227,9 @@ at::Tensor& set_storage_at(at::Tensor& self, at::Storage storage, c10::SymInt of
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(storage));
   impl->set_storage_offset(offset.expect_int());
-  impl->set_sizes_and_strides(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
+  const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  if (stride.empty()) impl->set_sizes_contiguous(sizes);  // as `torch.save` asks for a storage as bytes
+  else impl->set_sizes_and_strides(sizes, C10_AS_INTARRAYREF_SLOW(stride));
   return self;
 }
 void record_stream(at::Tensor& /*self*/, at::Stream /*stream*/) {}
