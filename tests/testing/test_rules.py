@@ -107,13 +107,17 @@ def test_a_faulty_one_does_not(rule_from, old, new, complaint):
 
 
 def test_the_order_of_causes_has_no_circle():
-    def ranked(cause, *lower, refines=None):
-        return SimpleNamespace(cause=cause, outranks=frozenset(lower), refines=refines)
+    def ranked(cause, *lower, refines=None, explains=()):
+        return SimpleNamespace(
+            cause=cause, outranks=frozenset(lower), refines=refines, explains=frozenset(explains)
+        )
 
     sound = [ranked(Cause.HOST_SYNC, Cause.GC_PAUSES), ranked(Cause.GC_PAUSES, Cause.UNCOMPILED)]
     check_order(sound)
     with pytest.raises(AssertionError, match="no one of them comes first"):
         check_order([*sound, ranked(Cause.UNCOMPILED, Cause.HOST_SYNC)])
+    with pytest.raises(AssertionError, match="no one of them comes first"):
+        check_order([*sound, ranked(Cause.UNCOMPILED, explains=[Cause.HOST_SYNC])])
     with pytest.raises(AssertionError, match="refines itself"):
         check_order([ranked(Cause.HOST_SYNC, refines=Cause.HOST_SYNC)])
 

@@ -52,7 +52,7 @@ def _parts(found: Mapping[str, Any], say: Phrases, ascii_only: bool) -> Iterable
     from hotlap.report.document import Section, Table, TableColumn
 
     columns = tuple(
-        TableColumn(say(f"selftest.column.{name}")) for name in ("check", "expected", "found", "result")
+        TableColumn(say(f"selftest.column.{name}")) for name in ("check", "planted", "found", "result")
     )
     rows = tuple(_row(check, say) for check in found["checks"])
     versions = [f"{name} {found['versions'][name]}" for name in _SHOWN_VERSIONS if name in found["versions"]]
