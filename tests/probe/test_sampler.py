@@ -166,23 +166,29 @@ def test_more_lines_than_it_can_hold_are_not_put_under_the_name_of_another(sampl
 @pytest.mark.parametrize("longest", [40_000, pytest.param(2_000, marks=pytest.mark.alone)])
 def test_python_code_is_met_although_it_never_lets_go_of_the_lock(sampler, longest):
     """Stretches of half a millisecond, and of fifty microseconds, beside a call that releases the lock: most of their
-    time is met there."""
+    time is met there. A machine whose cores wake slowly for a while misses short ones: three tries."""
+    assert any(_meets_python_code(sampler, longest) for _ in range(3))
+
+
+def _meets_python_code(sampler, longest):
+    begun = taken(sampler)
+    before = lines_of(sampler) if begun else Counter()
     spent = {"compute": 0.0, "release": 0.0}
     letting_go = bytes(20_000)
     chance = random.Random(0)
     sampler.start(threading.get_ident())
-    while taken(sampler) < 300:
+    while taken(sampler) < begun + 300:
         began = time.perf_counter()
         sum(number * number for number in range(chance.randrange(longest // 10, longest)))
         between = time.perf_counter()
         zlib.crc32(letting_go)
         spent["compute"] += between - began
         spent["release"] += time.perf_counter() - between
-    met = lines_of(sampler)
+    met = {key: count - before.get(key, 0) for key, count in lines_of(sampler).items()}
     own = {
         key: count for key, count in met.items() if "range(chance" in _text(key) or "sum(number" in _text(key)
     }
-    assert sum(own.values()) / sum(met.values()) > 0.6 * spent["compute"] / sum(spent.values())
+    return sum(own.values()) / sum(met.values()) > 0.6 * spent["compute"] / sum(spent.values())
 
 
 def _text(key):
