@@ -7,7 +7,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -40,8 +39,7 @@ def _packages_of_facts() -> frozenset[str]:
 FACTS = _packages_of_facts()
 RUNS = "pytestmark = pytest.mark.runs"
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"}
-_only_facts = False  # while a test that only reads facts runs, or all of them are imported
-_all_facts = False  # in this session, with `-m facts`
+_only_facts = False  # while tests that only read facts are imported or run, with `-m facts`
 
 
 def _mirrors_facts(path: Path) -> bool:
@@ -67,9 +65,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    global _only_facts, _all_facts
-    _only_facts = _all_facts = session.config.getoption("markexpr") == "facts"
-    if _all_facts:
+    global _only_facts
+    _only_facts = session.config.getoption("markexpr") == "facts"
+    if _only_facts:
         _watch_facts_only()
     try:
         return (yield)
@@ -87,9 +85,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _refuse_what_takes_long(event: str, arguments: tuple[Any, ...]) -> None:
     """Keeps `-m facts` quick: what does not only read facts must say so."""
-    if not _only_facts or (threading.current_thread() is not threading.main_thread() and not _all_facts):
-        return  # a thread that an earlier test has left may do what it likes
-    if event in _STARTS or (event == "import" and arguments[0] == "torch"):
+    if _only_facts and (event in _STARTS or (event == "import" and arguments[0] == "torch")):
         raise AssertionError(
             f"{event} {arguments[0]}: a test here only reads facts. Mark it `pytest.mark.runs`, or its file "
             f"`{RUNS}`, where it starts a process or computes with torch"
@@ -98,7 +94,8 @@ def _refuse_what_takes_long(event: str, arguments: tuple[Any, ...]) -> None:
 
 @functools.cache
 def _watch_facts_only() -> None:
-    """Once, and only where it is of use: each event costs the tests that measure something."""
+    """Once, and with `-m facts` alone. Each event costs the tests that measure something; and CPython 3.11 fails to
+    parse in two threads at once where a hook lets them take turns."""
     sys.addaudithook(_refuse_what_takes_long)
 
 
@@ -124,9 +121,7 @@ def _stolen_since(before: tuple[int, int]) -> float:
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     global _only_facts
-    _only_facts = item.get_closest_marker("facts") is not None
-    if _only_facts:
-        _watch_facts_only()
+    _only_facts = item.config.getoption("markexpr") == "facts"
     try:
         return _run_and_again(item, nextitem)
     finally:

@@ -12,6 +12,8 @@ from hotlap.facts.timeline import Stage
 from hotlap.probe.marks import STEP_MARK
 from hotlap.timeline.operators import operators
 
+pytestmark = pytest.mark.runs
+
 WITHIN = 0.01
 STEPS = 2
 
