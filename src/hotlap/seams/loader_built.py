@@ -20,6 +20,7 @@ from hotlap.seams.fitter import Fitted, Fitter
 from hotlap.seams.loader_look import NOTHING_KNOWN, WorkerEffects
 
 _OF_WORKERS = ("num_workers", "prefetch_factor", "persistent_workers")
+_GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")  # what a script may replace in a loader that is built
 
 
 @dataclass(eq=False)
@@ -92,7 +93,7 @@ class Loaders:
         if not reason and not all(map(known.claims.all_given, others)):
             reason = AT_ONCE
         known.passes.add(iterator)
-        changed = known.claims.begin()
+        changed = known.claims.begin(known.loader())
         if reason or known.claims.items.only_audited:
             self._lower(known, reason or TOO_LONG)
         return changed
@@ -202,6 +203,7 @@ class Claims:
         order = partial(self._walk_order, sampler, dataset)
         self.order = Claim(knob, order, _no_reason, every_epoch=True, length=length)
         self._order_watched = False
+        self._given: dict[str, Any] = {}  # by the first epoch: frameworks put something in before
         self._length = length
         # Workers of the plan's and of the script's own have the dataset as it was when the epoch began.
         self._alike = bool(own_workers and loader.num_workers)
@@ -213,10 +215,22 @@ class Claims:
         """Whether the loop has had all batches of it, though it never asked for the end."""
         return bool(iterator._num_yielded >= self._length)
 
-    def begin(self) -> str:
+    def begin(self, loader: Any) -> str:
         """Workers are started, or go on with another epoch: what has changed since the last one."""
         self._order_watched = False
-        return self.items.begin() if (self.same or self.persist) and not self.only_order else ""
+        changed = self.items.begin() if (self.same or self.persist) and not self.only_order else ""
+        return changed or self._replacement(loader)
+
+    def _replacement(self, loader: Any) -> str:
+        """What the script has put into its loader since its first epoch: workers that persist have what was there. From
+        then on they are started in each epoch, as nothing watches what the other function depends on."""
+        if not self.persist or loader is None:
+            return ""
+        now = {name: getattr(loader, name, None) for name in _GIVEN_TO_WORKERS}
+        self._given = self._given or now
+        replaced = [name for name, first in self._given.items() if now[name] is not first]
+        self._given = self._given | dict.fromkeys(replaced, _nothing)
+        return f"the {replaced[0]} of its loader" if replaced else ""
 
     def begin_order(self, sampler_iter: Any) -> None:
         """The sampler has given its first output. Of one that has drawn up its list by then, only the size of batches
