@@ -42,6 +42,7 @@ ATTACKED = {
     "array changed before the end of a slow epoch": ("num-workers=0",),
     "list changed after iter(loader)": ("loader, workers",),
     "type of the dataset compared": (CACHE,),
+    "collate changed between epochs": (KEPT, "batched-fetch", "loader"),
 }
 SERVED = {"transforms objects": (CACHE, WORKERS), "npy files": (CACHE, WORKERS), "random_split": (CACHE,)}
 

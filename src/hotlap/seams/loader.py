@@ -52,7 +52,7 @@ def install(fitter: Fitter, patience_s: float = PATIENCE_S) -> None:
     seam = _LoaderSeam(fitter, loaders, ladder)
     fitter.wrap(DataLoader, "__init__", seam.around_init)
     fitter.wrap(DataLoader, "_get_iterator", seam.around_get_iterator)
-    fitter.wrap(DataLoader, "__iter__", _around_iter)
+    fitter.wrap(DataLoader, "__iter__", seam.around_iter)
     ladder.install()
     most = loader_skip.allowed(fitter.options.get(SKIP_BAD))
     if most:
@@ -89,6 +89,15 @@ class _LoaderSeam:
             boundary.attempt(self._finish, loader, own, target, fitted)
 
         return built
+
+    def around_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def begun(loader: Any) -> Any:
+            boundary.attempt(self._loaders.collates_otherwise, loader)
+            boundary.attempt(compare_kept, loader.dataset)
+            return original(loader)
+
+        return begun
 
     def around_get_iterator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -193,15 +202,6 @@ class _LoaderSeam:
             self._fitter.stepped_down(StepDown("num-workers", rung.workers, 0, reason))
             return True
         return False
-
-
-def _around_iter(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def begun(loader: Any) -> Any:
-        boundary.attempt(compare_kept, loader.dataset)
-        return original(loader)
-
-    return begun
 
 
 def _place(frame: FrameType) -> SourceLine | None:

@@ -20,6 +20,7 @@ from hotlap.seams.fitter import Fitted, Fitter
 from hotlap.seams.loader_look import NOTHING_KNOWN, WorkerEffects
 
 _OF_WORKERS = ("num_workers", "prefetch_factor", "persistent_workers")
+COLLATES_OTHERWISE = "the script has put another collate function into its loader"
 _GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")  # what a script may replace in a loader that is built
 
 
@@ -32,6 +33,7 @@ class LoaderRecord:
     fitted: Sequence[Fitted] = ()
     setups: tuple[Callable[[], None], ...] = ()
     claims: Claims | None = None
+    collate: Any = None  # as it was built
     passes: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)  # iterators under way
 
 
@@ -54,6 +56,7 @@ class Loaders:
         seen: WorkerEffects | None = None,
     ) -> None:
         known = self._known[loader] = LoaderRecord(weakref.ref(loader), own, tuple(fitted), tuple(setups))
+        known.collate = loader.collate_fn
         put = {name: getattr(loader, name) for name in _OF_WORKERS}
         self._of_dataset[id(loader.dataset)] = _weakly(loader.dataset), own, put
         known.claims = boundary.attempt(self._claims, loader, own, seen)
@@ -80,6 +83,25 @@ class Loaders:
         if ours.get("num_workers") == 0:
             ours |= {"prefetch_factor": None, "persistent_workers": False}
         return ours
+
+    def collates_otherwise(self, loader: Any) -> None:
+        """Where the script has put another collate function into its loader, that gets the script's own items, and
+        torch makes the batches."""
+        known = self._known.get(loader)
+        if known is None or loader.collate_fn is known.collate:
+            return
+        known.collate = loader.collate_fn
+        loader.__dict__.pop("_get_iterator", None)
+        loader.__dict__.pop("explain", None)
+        gone = {"loader"}
+        if "collate_fn" in known.own:
+            gone |= {"batched-fetch", "max-length", "trim-padding"}
+            if "dataset" in known.own:  # which gives whole batches
+                gone.add("cache-dataset")
+                loader.__dict__["dataset"] = known.own["dataset"]
+        for each in known.fitted:
+            if each.acts and each.knob in gone:
+                self._fitter.record(Fitted(each.knob, each.setting, False, each.place, COLLATES_OTHERWISE))
 
     def built(self, loader: Any) -> LoaderRecord | None:
         return self._known.get(loader)
